@@ -30,7 +30,7 @@ help:  ## Print the targets and the scripts
 
 install: $(VENV)/.project  ## Make .venv with locked versions and install the project into it
 
-demo: $(VENV)/.project  ## Train MVPA on ETTh1, compare with baselines, write demo_output/report.html
+demo: $(VENV)/.project  ## Forecast two airlines untrained and trained, write demo_output/report.html (a minute)
 	$(BIN)/python $(call script,demo)
 
 demo-ieeg: $(VENV)/.project  ## Pretrain the tiny MVPFormer on simulated recordings, write the loss curve and similarities

@@ -401,11 +401,14 @@ class MVPA(PanelModel):
         explained = self._start_effects(panel)
         windows_count = panel.windows_count(lookback=lookback, horizon=self.h)
         lowers_mixing_rate = self._training.lowers_rates(self, windows_count) and self.network.mixing is not None
-        if not lowers_mixing_rate and settings.ridge is None:
+        regressions = self.network.regressions if panel.in_memory else None
+        if not lowers_mixing_rate and settings.ridge is None and regressions is None:
             return
         windows = panel.windows(explained, lookback=self.input_size, horizon=self.h, cycle_column=self.cycle_column)
         share = mixing_share(windows) if lowers_mixing_rate else 1.0
         self._training.prepare(windows_count, share, self._largest_deviation())
+        if regressions is not None:
+            regressions.start(windows.channels(order))
         if settings.ridge is not None:
             start_in_closed_form(
                 self.network,

@@ -284,6 +284,8 @@ def _start(model: nn.Module, windows: Windows, training: ForecasterTraining) -> 
     """Set what needs no gradient: effects of covariates, the linear path if `ridge` is set, and bounds."""
     if isinstance(model, ForecastingNetwork):
         start_effects(model, windows)
+        if model.regressions is not None:
+            model.regressions.start(windows)
     if training.ridge is not None:
         start_in_closed_form(
             model,

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork
-from mvpa_ts.forecasting.network.regressions import FARTHEST, NAMES, START, RegressionShares, regress
+from mvpa_ts.forecasting.network.regressions import (
+    FARTHEST,
+    NAMES,
+    START,
+    RegressionShares,
+    regress,
+    regressions_pay,
+)
+from mvpa_ts.windows import Windows
 
 OWN, NEAR, LATELY, LED = range(len(NAMES))
 
@@ -150,3 +160,55 @@ def test_copies_of_another_regression_have_no_share():
     shares(torch.zeros(1, 24, 1), regressed, 0.0).square().sum().backward()
     assert (shares.step_score.grad[:, [NEAR, LED]] == 0.0).all()
     assert (shares.step_score.grad[:, [OWN, LATELY]] != 0.0).any()
+
+
+def seasonal(rows: int = 96) -> Windows:
+    """Two series with trend and season, as airlines have them: windows of three years, a year ahead."""
+    month = torch.arange(float(rows))[:, None]
+    values = 0.02 * month + torch.sin(2 * torch.pi * month / 12 + torch.tensor([0.0, 0.4]))
+    values = values + 0.1 * torch.randn(rows, 2, generator=torch.Generator().manual_seed(4))
+    return Windows(values, torch.arange(rows - 47), lookback=36, horizon=12)
+
+
+def test_regressions_that_do_not_pay_are_as_if_they_were_not_there():
+    windows = seasonal()
+    config = ForecastingConfig(12, 36, dropout=0.0)
+    network = ForecastingNetwork(config)
+    network.regressions.start(windows)
+    assert network.regressions.off
+    without = ForecastingNetwork(replace(config, regressions=False))
+    without.load_state_dict(network.state_dict(), strict=False)
+    ((inputs, _, _),) = windows.batches(100)
+    x = inputs["x"] + 1.0
+    torch.testing.assert_close(network.eval()(x), without.eval()(x))
+    # Data-parallel training waits for a gradient of every parameter.
+    network.train()(x).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in network.parameters())
+    again = ForecastingNetwork(config)
+    again.load_state_dict(network.state_dict())
+    assert again.regressions.off
+
+
+def test_regressions_that_pay_stay_and_trained_shares_are_left_alone():
+    wave = travelling(3, rows=700)[0]
+    windows = Windows(wave, torch.arange(500), lookback=96, horizon=24)
+    shares = RegressionShares(24)
+    shares.start(windows)
+    assert not shares.off
+    with torch.no_grad():
+        shares.step_score[0, 0] = 0.5
+    shares.start(seasonal())
+    assert not shares.off
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_what_is_missing_does_not_decide(missing):
+    wave = travelling(3, rows=700)[0]
+    observed = torch.rand(wave.shape, generator=torch.Generator().manual_seed(2)) >= missing
+    starts = torch.arange(500)
+    limits = torch.stack([starts + 96, starts + 120], 1)
+    found = [
+        regressions_pay(Windows(wave.masked_fill(~observed, value), starts, 96, 24, observed=observed, limits=limits))
+        for value in (0.0, 1e4)
+    ]
+    assert found == [True, True]

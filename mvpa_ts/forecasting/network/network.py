@@ -184,14 +184,14 @@ class ForecastingNetwork(nn.Module):
 
         window = window.less(effects)
         regressed = None
-        if self.regressions is not None:
+        if self.regressions is not None and not self.regressions.off:
             regressed = regress(window.x, mask, units, self.config.horizon)
         window = window.normalised() if self.config.normalise else window
         window = window.less(cycle)
         attended, scores = self._attended(window, regressed)
         forecast = window.in_units(self._moved(self._own_past(window) + attended, cycle))
         forecast = forecast + self._other_channels_and_features(window) - self._return_to_zero(window)
-        if self.regressions is not None and regressed is not None:
+        if self.regressions is not None:
             moved = self.regressions(forecast[..., self._middle], regressed, scores)
             forecast = forecast + moved[..., None] * self._levels(moved)
         return self._bounded(self._moved(forecast, effects))

@@ -137,6 +137,9 @@ class PatchEncoder(nn.Module):
         whole = self.embed_lookback(x.mT)[:, None]
         if regressed is not None:
             whole = whole + self.embed_regressions(regressed)[:, None]
+        elif config.reads_regressions:  # turned off; gradients of zero, as below
+            unused = (self.embed_regressions.weight, self.score_head.weight, self.score_head.bias)
+            whole = whole + 0.0 * sum(parameter.sum() for parameter in unused)
         tokens = self.embed(self._patches(x[..., None], ahead, config.segments)) + whole
         token_mask = None
         if mask is not None or ahead:

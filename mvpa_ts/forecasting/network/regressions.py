@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvpa_ts.forecasting.normalisation import location_scale
+from mvpa_ts.windows import Windows
 
 NAMES = ("own lags", "neighbours", "neighbours, lately", "leaders")
 """What each forecast is, in their order."""
@@ -29,6 +30,12 @@ CHUNK = 4
 """Steps of the horizon for which attention sets one share."""
 START = 3.0
 """Score of the network before training: 95 % of the forecast, where one regression is far better than the others."""
+OFF = 1e4
+"""Score of the network where regressions do not pay: their share, and its gradient, is then exactly zero."""
+LEAST_GAIN, LEAST_HORIZONS = 0.05, 5.0
+"""Part of the squared error that regressions must take away, and the same times the horizons that say so: unrelated
+walks of 400 steps seem to gain .06 on 50 horizons, panels with relations a tenth to a half on hundreds."""
+_TRIED_WINDOWS, _FITTED_ROWS, _RIDGES = 48, 4000, (0.01, 0.1, 1.0)
 _LAGS, _NEIGHBOURS, _PENALTY = 12, 2, 30.0
 _LEADER_REACH, _LEADER_OWN = 40, 2  # lags at which a leader is looked for; own lags beside it
 _MOST_LED = 64  # channels among which leaders are looked for: the time grows with their square
@@ -221,16 +228,92 @@ def _leaders(z: Tensor, reach: int) -> tuple[Tensor, Tensor]:
     return best // (reach - 1), best % (reach - 1) + 2
 
 
+@torch.no_grad()
+def regressions_pay(windows: Windows) -> bool:
+    """Whether regressions inside the windows add to what a channel's own look-back tells.
+
+    A ridge regression on the channel's own look-back is fitted to the first three quarters of the windows. On the last
+    quarter, the share of the regressions inside each window that is best by least squares must take enough of its error
+    away. A few seasonal rows, where regressions in the window go astray, are so left to the network.
+
+    Parameters
+    ----------
+    windows : Windows
+        To train on.
+
+    Examples
+    --------
+    >>> import torch
+    >>> source = torch.randn(700, generator=torch.Generator().manual_seed(0))
+    >>> wave = torch.stack([source[40 - 3 * c : 640 - 3 * c] for c in range(8)], dim=1)  # 3 steps later in each channel
+    >>> regressions_pay(Windows(wave, torch.arange(500), lookback=48, horizon=6))
+    True
+    >>> noise = torch.randn(600, 8, generator=torch.Generator().manual_seed(1))
+    >>> regressions_pay(Windows(noise, torch.arange(500), lookback=48, horizon=6))
+    False
+    """
+    h, C = windows.horizon, windows.values.shape[1]
+    cut = 3 * len(windows) // 4
+    early, late = windows.only(slice(0, max(0, cut - h))), windows.only(slice(cut, None))
+    if not len(early) or not len(late):
+        return False
+    horizons = C * (len(late) - 1 + h) / h
+    early = early.thinned(-(-len(early) * C // _FITTED_ROWS))
+    late = late.thinned(-(-len(late) // min(_TRIED_WINDOWS, max(8, 4000 // C))))
+    inside = early.rows_inside()
+    rows, observed = windows.values[inside][None], None
+    if windows.observed is not None:
+        observed = windows.observed[inside][None]
+        rows = rows.masked_fill(~observed, 0.0)
+    unit = location_scale(rows, observed)[1][0].mT
+    past, ahead, _, _ = _from_last_value(early, unit)
+    rows, targets = past.flatten(0, 1).double(), ahead.flatten(0, 1).double()
+    gram, cross = rows.mT @ rows, rows.mT @ targets
+    size = gram.diagonal().mean().clamp(min=1e-9) * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    past, truth, counts, last = (part[..., :FARTHEST] for part in _from_last_value(late, unit))
+    solutions = (torch.linalg.solve(gram + ridge * size, cross).to(past)[:, :FARTHEST] for ridge in _RIDGES)
+    missed = min(((truth - past @ weights) * counts for weights in solutions), key=lambda error: error.square().sum())
+    ((inputs, _, _),) = late.batches(len(late))
+    x, mask = inputs["x"], inputs["mask"]
+    assert x is not None
+    found = regress(x if mask is None else x.masked_fill(~mask, 0.0), mask, None, h)
+    errors = found.evidence[..., len(NAMES) : 2 * len(NAMES)]
+    usable = torch.tensor(found.usable, device=errors.device)
+    best = errors.masked_fill(~usable, torch.inf).argmin(2)[..., None, None]
+    chosen = found.forecasts.gather(2, best.expand(-1, -1, 1, found.forecasts.shape[3]))[:, :, 0]
+    moved = missed - (truth - (chosen / unit - last)) * counts
+    share = ((missed * moved).sum() / moved.square().sum().clamp(min=1e-9)).clamp(0.0, 1.0)
+    gain = 1.0 - (missed - share * moved).square().sum() / missed.square().sum().clamp(min=1e-9)
+    return bool(gain >= LEAST_GAIN) and bool(gain * horizons >= LEAST_HORIZONS)
+
+
+def _from_last_value(windows: Windows, unit: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Look-backs [B, C, L] and horizons [B, C, h] less the last value, which of these count, and the last values."""
+    ((inputs, target, counted),) = windows.batches(len(windows))
+    x, mask = inputs["x"], inputs["mask"]
+    assert x is not None
+    past = (x if mask is None else _filled(x, mask)).mT / unit
+    last = past[..., -1:]
+    counts = torch.ones_like(target).mT if counted is None else counted.mT.to(target.dtype)
+    return past - last, (target.nan_to_num(0.0).mT / unit - last) * counts, counts, last
+
+
 class RegressionShares(nn.Module):
     """How much of each step of the forecast comes from each regression in the window, and how much from the network.
 
     A softmax over what is learnt of each step, of the errors that the regressions made in the window, and what the
     attention path adds. The network itself is the last of them. At first
     nearly all is left to the network: on a few rows of trend and season, regressions in the window are no good start.
+    Where they do not pay at all, see `regressions_pay`, they are turned off and cost no time.
 
     Parameters
     ----------
     horizon : int
+
+    Attributes
+    ----------
+    off : bool
+        Whether nothing is to be fitted inside windows.
     """
 
     def __init__(self, horizon: int) -> None:
@@ -238,12 +321,28 @@ class RegressionShares(nn.Module):
         K = len(NAMES)
         self.step_score = nn.Parameter(torch.zeros(min(horizon, FARTHEST), K + 1))
         self.evidence_score = nn.Parameter(torch.zeros(2 * K + 2, K + 1))
+        self.off = False
+        self.register_load_state_dict_post_hook(lambda shares, _: shares._read_off())
         with torch.no_grad():
             self.step_score[:, -1] = START
             self.evidence_score[:K, :K] = self.evidence_score[K : 2 * K, :K] = -torch.eye(K)
 
-    def forward(self, forecast: Tensor, regressed: Regressed, added: Tensor | float) -> Tensor:
+    @torch.no_grad()
+    def start(self, windows: Windows) -> None:
+        """Before the first training: turn all regressions off if they do not pay on the windows."""
+        untrained = not self.step_score[:, :-1].any() and bool((self.step_score[:, -1] == START).all())
+        if untrained and not regressions_pay(windows):
+            self.step_score[:, -1] = OFF
+        self._read_off()
+
+    def _read_off(self) -> None:
+        # A plain attribute, because a compiled graph cannot branch on a parameter.
+        self.off = bool(self.step_score[0, -1] > OFF / 2)
+
+    def forward(self, forecast: Tensor, regressed: Regressed | None, added: Tensor | float) -> Tensor:
         """What is to be added to the network's forecast [B, h, C], with scores `added` [B, C, h, K + 1] or 0."""
+        if regressed is None:  # gradients of zero: data-parallel training waits for them
+            return torch.zeros_like(forecast) + 0.0 * (self.step_score.sum() + self.evidence_score.sum())
         h = len(self.step_score)
         score = self.step_score + (regressed.evidence @ self.evidence_score)[:, :, None] + added
         unusable = [k for k, usable in enumerate(regressed.usable) if not usable]
