@@ -52,8 +52,9 @@ class MVPFormerConfig:
         Whether there is a linear map D → D of features to the next segment's embedding.
     num_classes : int
         Outputs of the classification head; 0: no such head.
-    pooling : {"mean", "concatenate"}
-        How the classification head reads the channels of the last segment.
+    pooling : {"mean", "concatenate", "logsumexp"}
+        How the classification head reads the channels of the last segment: their mean; one after the other; or each
+        alone, of two classes, and the logarithm of the mean odds, in which the most suspicious channels count most.
     num_channels : int or None
         Channels that "concatenate" needs, always the same.
     threshold : float
@@ -90,7 +91,7 @@ class MVPFormerConfig:
     amplitude: Literal["none", "bands"] = "none"
     prediction_head: bool = True
     num_classes: int = 0
-    pooling: Literal["mean", "concatenate"] = "mean"
+    pooling: Literal["mean", "concatenate", "logsumexp"] = "mean"
     num_channels: int | None = None
     threshold: float = 0.5
 
@@ -111,7 +112,7 @@ class MVPFormerConfig:
         for name, choices in (
             ("attention", ("mvpa", "llama")),
             ("row_order", ("distance", "released")),
-            ("pooling", ("mean", "concatenate")),
+            ("pooling", ("mean", "concatenate", "logsumexp")),
             ("amplitude", ("none", "bands")),
         ):
             if getattr(self, name) not in choices:
@@ -129,6 +130,8 @@ class MVPFormerConfig:
             raise ValueError(
                 "num_channels must be given with pooling='concatenate', and must be None with any other pooling"
             )
+        if self.pooling == "logsumexp" and self.num_classes not in (0, 2):
+            raise ValueError(f"pooling='logsumexp' needs num_classes 2 (0 without a head), got {self.num_classes}")
         if not 0.0 <= self.threshold <= 1.0:
             raise ValueError(f"threshold must be between 0 and 1, got {self.threshold}")
 

@@ -192,9 +192,16 @@ class MVPFormer(  # type: ignore[call-arg]
                 )
             return self.head(rearrange(last, "b c d -> b (c d)"))
         if channel_mask is None:
-            return self.head(last.mean(1))
+            channel_mask = last.new_ones(last.shape[:2], dtype=torch.bool)
         real = channel_mask[..., None].to(last.dtype)
-        return self.head((last * real).sum(1) / real.sum(1).clamp(min=1))
+        count = real.sum(1).clamp(min=1)
+        if self.config.pooling == "logsumexp":
+            # The most suspicious channels count most, so that a focus is not averaged away.
+            logits = self.head(last)
+            suspicion = (logits[..., 1] - logits[..., 0]).masked_fill(~channel_mask, -1e4)
+            pooled = (suspicion.logsumexp(1) - count[:, 0].log())[:, None] / 2
+            return torch.cat([-pooled, pooled], dim=1)
+        return self.head((last * real).sum(1) / count)
 
     def set_gradient_checkpointing(self, enabled: bool) -> None:
         """Trade time for memory in training: keep one activation per block and compute the others again."""

@@ -1,8 +1,10 @@
 """Made-up subjects in whom amplitude lies: what is loud is harmless, and seizures are weak, focal and spread.
 
 Movement lifts all channels at once, an amplifier changes its gain, the gain drifts by a factor of five over a day, runs
-of rhythms and spikes last as long as seizures. A seizure begins in a few neighbouring contacts and reaches their
-neighbours later. In half of the subjects the order of the channels does not show who is a neighbour.
+of rhythms and spikes last as long as seizures. A seizure begins weak at one contact, reaches its neighbours later, and
+its discharge changes as it goes on. The most frequent trap is a harmless run of the same discharge, as strong and in as
+many contacts, which begins in all of them at once and stays as it is: spectra do not tell it from a seizure, spread
+does. In half of the subjects the order of the channels does not show who is a neighbour.
 """
 
 from __future__ import annotations
@@ -22,7 +24,11 @@ DAY_DRIFT = 5.0
 # Weak: standard deviations of the background in the contacts where the seizure is strongest.
 SEIZURE_AMPLITUDE = (0.7, 1.3)
 # Seconds from a contact to its neighbour, and contacts to either side that a seizure reaches.
-SPREAD_SECONDS, SPREAD_CONTACTS = (0.3, 2.0), (2.0, 8.0)
+SPREAD_SECONDS, SPREAD_CONTACTS = (0.5, 2.0), (2.0, 8.0)
+# Share of its strength with which a seizure begins, and seconds until it has all of it.
+WEAK_ONSET, GROWTH_SECONDS = 0.4, 8.0
+# Seconds of a seizure's middle that a harmless run repeats.
+RUN_PERIOD = 4.0
 # In standard deviations of the background: fast and slow activity of movement.
 MOVEMENT = (1.0, 4.0)
 
@@ -31,10 +37,12 @@ class HardSource(SimulatedSource):
     """Samples of a subject of the hard cohort; see `simulate_recording` with ``cohort="hard"``."""
 
     seizure_seconds = (10.0, 90.0)
+    _discharge: Signal | None = None
     events_an_hour: ClassVar[dict[str, tuple[float, tuple[float, float]]]] = {
         "movement": (10.0, (5.0, 60.0)),
         "amplifier": (4.0, (10.0, 90.0)),
         "rhythm": (10.0, (8.0, 60.0)),
+        "run": (9.0, (10.0, 90.0)),
         "spindle": (60.0, (0.5, 2.0)),
         "train": (6.0, (8.0, 60.0)),
         "pop": (20.0, (4.0, 4.0)),
@@ -45,6 +53,7 @@ class HardSource(SimulatedSource):
     def _render(self) -> dict[str, Callable[..., Signal]]:
         own = {
             "movement": HardSource._movement,
+            "run": HardSource._run,
             "amplifier": HardSource._amplifier,
             "spindle": HardSource._spindle,
             "train": HardSource._train,
@@ -69,19 +78,39 @@ class HardSource(SimulatedSource):
     def _seizure(self, index: int) -> Signal:
         """A wave that begins at one contact and reaches the others later and weaker."""
         if self._waveforms is None:
-            self._waveforms = self._integrate()
+            self._waveforms = self._integrate_seizures()
         subject, random = np.random.default_rng([*self._key[:2], 12]), self._generator(7, index)
         center = subject.uniform(0, self.num_channels) + random.normal(0.0, 0.5)
         delay, reach = subject.uniform(*SPREAD_SECONDS), subject.uniform(*SPREAD_CONTACTS)
-        amplitude = subject.uniform(*SEIZURE_AMPLITUDE) * random.uniform(0.8, 1.2)
         wave = self._waveforms[index][0]
+        seconds = np.arange(len(wave)) / self.sfreq
+        growing = wave * np.minimum(WEAK_ONSET + (1.0 - WEAK_ONSET) * seconds / GROWTH_SECONDS, 1.0)
+        gains, distances = self._focus(center, reach, subject.uniform(*SEIZURE_AMPLITUDE) * random.uniform(0.8, 1.2))
         x = np.zeros((self.num_channels, len(wave)), np.float32)
-        for contact, distance in enumerate(np.abs(np.arange(self.num_channels) + 0.5 - center)):
+        for contact, (gain, distance) in enumerate(zip(gains, distances, strict=True)):
             late = round(distance * delay * self.sfreq)
-            if distance < 3 * reach and late < len(wave):
-                gain = amplitude * self._traits.scale[contact] * np.exp(-0.5 * (distance / reach) ** 2)
-                x[contact, late:] = gain * wave[: len(wave) - late]
-        return x
+            if gain > 0 and late < len(wave):
+                x[contact, late:] = gain * growing[: len(wave) - late]
+        # The end is the same in all contacts: a wave that is cut there would be a click.
+        return x * np.clip((seconds[-1] - seconds) / 0.5, 0.0, 1.0).astype(np.float32)
+
+    def _focus(self, center: float, reach: float, amplitude: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Gain (µV) of each contact around a place, and its distance from there in contacts."""
+        distances = np.abs(np.arange(self.num_channels) + 0.5 - center)
+        gains = amplitude * self._traits.scale * np.exp(-0.5 * (distances / reach) ** 2)
+        return np.where(distances < 3 * reach, gains, 0.0), distances
+
+    def _run(self, event: Event, rng: np.random.Generator) -> Signal:
+        """The discharge of a seizure in as many neighbours, in all of them at once, unchanged as long as it lasts."""
+        if self._discharge is None:
+            (wave,) = self._integrate(np.array([10.0]), self._generator(13))
+            middle, half = wave.shape[1] // 2, round(RUN_PERIOD * self.sfreq / 2)
+            self._discharge = wave[0, middle - half : middle + half]
+        length = round(event.duration * self.sfreq)
+        wave = np.resize(np.concatenate([self._discharge, self._discharge[::-1]]), length) * _envelope(length)
+        amplitude = rng.uniform(*SEIZURE_AMPLITUDE) * rng.uniform(0.8, 1.2)
+        gains, _ = self._focus(rng.uniform(0, self.num_channels), rng.uniform(*SPREAD_CONTACTS), amplitude)
+        return np.outer(gains, wave).astype(np.float32)
 
     def _movement(self, event: Event, rng: np.random.Generator) -> Signal:
         """Slow swings and fast activity in all channels at once."""

@@ -162,7 +162,7 @@ class SimulatedSource:
 
     def _seizure(self, index: int) -> Signal:
         if self._waveforms is None:
-            self._waveforms = self._integrate()
+            self._waveforms = self._integrate_seizures()
         strength = self._generator(7, index).uniform(0.7, 1.3)
         gains = self._traits.seizure_gains * strength  # [C, K]
         wave = gains @ self._waveforms[index]
@@ -186,10 +186,12 @@ class SimulatedSource:
         reach = self._traits.zone + (1.0 - self._traits.zone) * subject.uniform(0.0, 0.8)
         return 40.0 * amplitude * reach[:, None] * noise
 
-    def _integrate(self) -> list[Signal]:
-        """Field potentials of all seizures at the recording's rate, unit variance while they discharge."""
-        rng = self._generator(6)
+    def _integrate_seizures(self) -> list[Signal]:
         lengths = np.array([offset - onset for onset, offset in self.seizures])
+        return self._integrate(lengths, self._generator(6))
+
+    def _integrate(self, lengths: NDArray[np.float64], rng: np.random.Generator) -> list[Signal]:
+        """Field potentials of seizures this long (s), at the recording's rate, unit variance while they discharge."""
         model_time = np.minimum(lengths * self._traits.speed * rng.uniform(0.9, 1.1, len(lengths)), _MODEL_TIME)
         tau0 = model_time / epileptor.DURATION
         x0 = np.concatenate(

@@ -166,6 +166,19 @@ def test_classification_of_concatenated_channels():
         model.classify(features[:, :, :2])
 
 
+def test_classification_by_the_most_suspicious_channels():
+    model = make_model(num_classes=2, pooling="logsumexp")
+    features = 3 * torch.randn(B, T, C, 64)
+    mask = torch.tensor([[True, False, True], [False, False, False]])
+    odds = torch.exp((features[0, -1] @ (model.head.weight[1] - model.head.weight[0])))
+    logits = model.classify(features, mask)
+    torch.testing.assert_close(logits[0, 1] - logits[0, 0], odds[[0, 2]].mean().log())
+    assert logits[1].isfinite().all()
+    torch.testing.assert_close(model.classify(features)[0].softmax(0)[1], odds.mean() / (1 + odds.mean()))
+    with pytest.raises(ValueError, match="pooling='logsumexp' needs num_classes 2"):
+        mvpformer_tiny(num_classes=3, pooling="logsumexp")
+
+
 def test_predict_next_is_the_prediction_of_the_features():
     model, signal = make_model(), make_signal()
     torch.testing.assert_close(model.predict_next(signal), model(signal) @ model.prediction_head.weight.T)
