@@ -170,7 +170,7 @@ def test_classification_by_the_most_suspicious_channels():
     model = make_model(num_classes=2, pooling="logsumexp")
     features = 3 * torch.randn(B, T, C, 64)
     mask = torch.tensor([[True, False, True], [False, False, False]])
-    odds = torch.exp((features[0, -1] @ (model.head.weight[1] - model.head.weight[0])))
+    odds = torch.exp(features[0, -1] @ (model.head.weight[1] - model.head.weight[0]))
     logits = model.classify(features, mask)
     torch.testing.assert_close(logits[0, 1] - logits[0, 0], odds[[0, 2]].mean().log())
     assert logits[1].isfinite().all()
