@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 from neuralforecast.common._base_model import BaseModel
 from neuralforecast.core import MODEL_FILENAME_DICT
@@ -20,6 +21,8 @@ from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, kept_r
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import check_whole
+from mvpa_ts.forecasting.effects import effects_table
+from mvpa_ts.forecasting.pretrained.seasons import season_of
 from mvpa_ts.forecasting.series import CORRELATION, SeriesBook, Words, listed, plain, rows_of
 from mvpa_ts.random_state import OwnRandomState
 
@@ -260,6 +263,46 @@ class PanelModel(HostOverrides, BaseModel):
                 return super().predict(dataset, *args, **kwargs)
         finally:
             self.trainer_kwargs = given
+
+    def effects(self, df: Any, freq: Any = None, coverage: float = 0.8) -> Any:
+        """By how much each series changes where a column of `futr_exog_list` is one unit larger, with intervals.
+
+        It is a regression on the rows of `df`, whose errors are autoregressive (`effects_table`): what the data say,
+        from which a trained network starts, also for a pretrained model. No fit is needed.
+
+        Parameters
+        ----------
+        df : pandas.DataFrame
+            Columns unique_id, ds, y and those of futr_exog_list, as in `fit`.
+        freq : str, optional
+            Of the host; it tells the season that is held the same.
+        coverage : float, default 0.8
+            Share of the intervals that shall hold the effect.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns unique_id, covariate, effect, lower, upper.
+
+        Raises
+        ------
+        ValueError
+            The model has no column of numbers that is known ahead, or `df` lacks one.
+        """
+        left_out = {*getattr(self, "cat_exog_list", []), getattr(self, "cycle_column", None)}
+        names = [name for name in self.futr_exog_list if name not in left_out]
+        if not names:
+            raise ValueError(f"effects needs covariates: {self} has no column of numbers in futr_exog_list")
+        if missing := [name for name in ("unique_id", "ds", "y", *names) if name not in df.columns]:
+            raise ValueError(f"df must have the columns of fit, got none of {missing}")
+        tables = {name: df.pivot(index="ds", columns="unique_id", values=name) for name in ("y", *names)}
+        values = tables["y"].to_numpy(float)
+        if "available_mask" in df.columns:
+            values[~(df.pivot(index="ds", columns="unique_id", values="available_mask") > 0).to_numpy()] = math.nan
+        features = np.stack([tables[name].to_numpy(float) for name in names], 2)
+        return effects_table(
+            values, features, list(tables["y"].columns), names, season=season_of(freq), coverage=coverage
+        )
 
     def _check_count(self, panel: Panel) -> None:
         panel.check_count(self.n_series)

@@ -30,6 +30,7 @@ from mvpa_ts.adapters.sktime.pretraining import Pretraining, check_rows
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, bounds_of_rows
 
 if TYPE_CHECKING:
+    from mvpa_ts.forecasting.streaming import ForecastStream
     from mvpa_ts.windows import Series
 
 # Beyond the trained quantiles, so that a distribution has tails.
@@ -228,6 +229,78 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         """Append rows and train on, as sktime's forecasters do; rows need an index, which an array lacks."""
         check_has_times(y)
         return super().update(y, X=X, update_params=update_params)
+
+    def effects(self, coverage: float = 0.8) -> pd.DataFrame:
+        """By how much each column of y changes where a column of X is one unit larger, with intervals.
+
+        It is a regression on the rows at hand, whose errors are autoregressive (`effects_table`): what the data say,
+        from which a trained network starts, also with `pretrained`. `sp`, or the season of the index, is held the same.
+
+        Parameters
+        ----------
+        coverage : float, default 0.8
+            Share of the intervals that shall hold the effect.
+
+        Returns
+        -------
+        pd.DataFrame
+            Columns unique_id, covariate, effect, lower, upper.
+
+        Raises
+        ------
+        ValueError
+            The forecaster was fitted without X.
+        """
+        from mvpa_ts.forecasting.effects import effects_table
+        from mvpa_ts.forecasting.pretrained.seasons import season_of
+
+        self.check_is_fitted()
+        if self._features is None:
+            raise ValueError("effects needs covariates: give X to fit, this forecaster was fitted without X")
+        series = self._series(self._cur_y, self._cur_X)
+        index = self._cur_y.index
+        season = season_of(index.freq if isinstance(index, pd.PeriodIndex) else self._frequency)
+        return effects_table(
+            series.values, series.features, self._columns.names, self._features,
+            season=season if self.sp is None else int(self.sp), coverage=coverage,
+        )  # fmt: skip
+
+    def stream(self) -> ForecastStream:
+        """A stream that goes on after the last row: `update(rows)` and `predict()` without what the host does around.
+
+        Forecasts equal those after ``update(rows, update_params=False)``: quantiles `fitted_.levels` of the steps of
+        `fit`, or of the last `predict` with `pretrained`, columns in the order of `stream.columns`.
+
+        Raises
+        ------
+        ValueError
+            The forecaster reads X, or has ``bounded=True`` with `pretrained`, which reads all rows; or its dates are on
+            no grid.
+        """
+        from mvpa_ts.forecasting.streaming import ForecastStream
+
+        self.check_is_fitted()
+        fitted, y = self.fitted_, self._cur_y
+        if self._features is not None:
+            raise ValueError(
+                f"a stream takes no X, which must be known ahead, got columns {self._features}: use update"
+            )
+        if isinstance(fitted, ShippedForecaster):
+            if self.bounded:
+                raise ValueError(
+                    f"bounded must be left out for a stream of pretrained, got {self.bounded!r}: use update"
+                )
+            fitted = replace(fitted, horizon=int(steps_ahead(self.fh, self.cutoff, self._frequency).max()))
+        series = self._series(y, None)
+        if np.ndim(series.position) and getattr(fitted, "config", None) and fitted.config.cycle_length:
+            raise ValueError(f"a stream with sp counts steps, and a local clock may jump, {y.index[-1]}: use update")
+        stream = ForecastStream(
+            fitted, self._columns.names, scaling=self._scaling, channel_inputs=self._columns.channel_inputs,
+            position=int(series.positions(0, 0)[0]),
+        )  # fmt: skip
+        stream.update(series.values)
+        stream.time, stream.step = y.index[-1], 1 if self._frequency is None else self._frequency
+        return stream
 
     def update_predict_single(self, y: Any = None, fh: Any = None, X: Any = None, update_params: bool = True) -> Any:
         """Append rows, train on and forecast, as sktime's forecasters do; rows need an index, which an array lacks."""

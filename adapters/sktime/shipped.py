@@ -56,6 +56,11 @@ class ShippedForecaster:
 
         return LEVELS
 
+    @property
+    def lookback(self) -> int:
+        """Steps that a forecast reads at the most."""
+        return self.network.farthest
+
     def predict(self, series: Series, scaling: Scaling, channel_inputs: Any = None) -> np.ndarray:
         """Quantiles of the steps after the series' last row, shape (h, C, Q)."""
         import torch

@@ -6,12 +6,14 @@ from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network.network import ForecastingNetwork
 from mvpa_ts.forecasting.network.patches import PatchEncoder
 from mvpa_ts.forecasting.quantiles import LEVELS
+from mvpa_ts.forecasting.streaming import ForecastStream
 from mvpa_ts.forecasting.training import ForecasterTraining
 from mvpa_ts.windows import Scaling, Series
 
 __all__ = [
     "LEVELS",
     "FittedForecaster",
+    "ForecastStream",
     "ForecasterTraining",
     "ForecastingConfig",
     "ForecastingNetwork",

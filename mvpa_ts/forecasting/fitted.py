@@ -83,6 +83,11 @@ class FittedForecaster:
         """Steps that the network forecasts."""
         return self.network.config.horizon
 
+    @property
+    def lookback(self) -> int:
+        """Steps that a forecast reads."""
+        return self.network.config.lookback
+
     @torch.no_grad()
     def predict(
         self, series: Series, scaling: Scaling | None = None, channel_inputs: Mapping[str, Tensor] | None = None

@@ -49,6 +49,7 @@ def neuralforecast(names: Names) -> None:
     assert names["ahead"].values().shape == (12, 2)
     assert set(names["best"]) == {"input_size", "learning_rate"}
     assert Path("automvpa.db").exists()
+    assert (names["effects"]["lower"] > 0.0).all()
 
 
 def pretrained(names: Names) -> None:
@@ -112,8 +113,8 @@ PAGES = {
     "guides/explanations.md": Page(2, explanations, needs=("neuralforecast", "captum", "matplotlib")),
     "guides/sweeps.md": Page(1, sweeps, needs=("neuralforecast",)),
     "mvpformer.md": Page(6, needs=("peft",)),
-    "neuralforecast.md": Page(13, neuralforecast, finite_forecast, needs=("neuralforecast", "darts")),
-    "pretrained.md": Page(4, pretrained, finite_forecast, needs=("neuralforecast",)),
+    "neuralforecast.md": Page(14, neuralforecast, finite_forecast, needs=("neuralforecast", "darts")),
+    "pretrained.md": Page(5, pretrained, finite_forecast, needs=("neuralforecast",)),
     "pretraining.md": Page(2, pretraining, needs=("lightning",), prints=("interictal",)),
     "recordings.md": Page(
         5,

@@ -344,13 +344,25 @@ def covariate_effects(values: Tensor, observed: Tensor, features: Tensor) -> Ten
     >>> covariate_effects(values, torch.ones(200, 1, dtype=torch.bool), features).round().int().tolist()
     [3, 0]
     """
+    best = regressed_effects(values, observed, features)
+    none = torch.zeros(features.shape[2], dtype=values.dtype, device=values.device)
+    if best is None:
+        return none
+    certain = best.effects.square() / best.uncertainty.clamp(min=torch.finfo(best.effects.dtype).tiny)
+    return (best.effects * (1.0 - _DOUBT / certain).clamp(min=0.0)).nan_to_num(0.0).to(none)
+
+
+def regressed_effects(
+    values: Tensor, observed: Tensor, features: Tensor, *, most_lags: int = _MOST_LAGS
+) -> EffectRegression | None:
+    """The regression of `covariate_effects` before anything is shrunk; None with too few rows."""
     C, F = features.shape[1:]
     last = max(200, _MOST_VALUES // (C * (F + _MOST_LAGS)))
     y, X = values[-last:].double(), features[-last:].double()
     usable = observed[-last:] & X.isfinite().all(2)
     y, X = y.masked_fill(~usable, 0.0), X.masked_fill(~usable[..., None], 0.0)
     rows = int(usable.any(1).sum())
-    lags = min(_MOST_LAGS, rows // _ROWS_OF_LAG)
+    lags = min(most_lags, rows // _ROWS_OF_LAG)
     whole = usable
     while lags:
         whole = _with_lags(usable, lags)
@@ -358,17 +370,14 @@ def covariate_effects(values: Tensor, observed: Tensor, features: Tensor) -> Ten
             break
         lags //= 2  # many values are missing
         whole = usable
-    none = torch.zeros(F, dtype=values.dtype, device=values.device)
     if int(whole.any(1).sum()) - lags < _ROWS_OF_COVARIATE * F:
-        return none
+        return None
     # From both ends, for series that drift alike have two solutions; the one with the smaller errors counts.
-    starts = X.new_zeros(F), _Regression(y, X, usable).effects
-    best = min((_alternated(y, X, usable, whole, lags, start) for start in starts), key=lambda fit: fit.variance)
-    certain = best.effects.square() / best.uncertainty.clamp(min=torch.finfo(y.dtype).tiny)
-    return (best.effects * (1.0 - _DOUBT / certain).clamp(min=0.0)).nan_to_num(0.0).to(none)
+    starts = X.new_zeros(F), EffectRegression(y, X, usable).effects
+    return min((_alternated(y, X, usable, whole, lags, start) for start in starts), key=lambda fit: fit.variance)
 
 
-class _Regression:
+class EffectRegression:
     """Least squares of values on covariates, each less its mean by channel."""
 
     def __init__(self, y: Tensor, X: Tensor, counted: Tensor) -> None:
@@ -387,15 +396,15 @@ class _Regression:
         self.uncertainty = corrected * (inverse @ (scores.mT @ scores) @ inverse).diagonal()
 
 
-def _alternated(y: Tensor, X: Tensor, known: Tensor, whole: Tensor, lags: int, effects: Tensor) -> _Regression:
+def _alternated(y: Tensor, X: Tensor, known: Tensor, whole: Tensor, lags: int, effects: Tensor) -> EffectRegression:
     """Regression on what is left after subtracting what the last steps tell; errors and effects in turn."""
     fit = None
     for _ in range(_ROUNDS):
         errors = _centred((y - X @ effects)[..., None], known)[..., 0]
         past = torch.stack([errors.roll(lag, 0) for lag in range(1, lags + 1)], 2) if lags else errors[..., None] * 0.0
-        weights = _Regression(errors, past, whole).effects
+        weights = EffectRegression(errors, past, whole).effects
         filtered = [_filtered(rows, weights, whole) for rows in (y[..., None], X)]
-        fit = _Regression(filtered[0][..., 0], filtered[1], whole)
+        fit = EffectRegression(filtered[0][..., 0], filtered[1], whole)
         effects = fit.effects
     assert fit is not None
     return fit

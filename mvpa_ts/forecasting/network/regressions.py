@@ -143,8 +143,20 @@ def _rows(padded: Tensor, ends: Tensor, lags: int, channels: int, neighbours: in
 def _solved(gram: Tensor, cross: Tensor) -> Tensor:
     """Weights of ridge regressions, [.., F, 1]."""
     identity = torch.eye(gram.shape[-1], dtype=torch.float64, device=gram.device)
+    if torch.onnx.is_in_onnx_export():
+        return _eliminated(gram.double() + _PENALTY * identity, cross.double()).to(gram.dtype)
     factor = torch.linalg.cholesky_ex(gram.double() + _PENALTY * identity)[0]
     return torch.cholesky_solve(cross.double(), factor).to(gram.dtype)
+
+
+def _eliminated(gram: Tensor, cross: Tensor) -> Tensor:
+    """The solution by Gauss and Jordan, in steps that ONNX has; positive definite matrices need no pivots."""
+    size = gram.shape[-1]
+    rows, identity = torch.cat([gram, cross], -1), torch.eye(size, dtype=gram.dtype, device=gram.device)
+    for step in range(size):
+        pivot = rows[..., step : step + 1, :] / rows[..., step : step + 1, step : step + 1]
+        rows = rows - (rows[..., step : step + 1] - identity[:, step : step + 1]) * pivot
+    return rows[..., size:]
 
 
 def _pooled(

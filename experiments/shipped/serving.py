@@ -1,0 +1,109 @@
+"""What a forecast costs that is served row by row: streams of 50 columns, of a trained and the pretrained forecaster.
+
+Rows a second, milliseconds a forecast, and the largest distance to a fresh forecast of all rows, in deviations of the
+series. Seconds are of the processor, one thread; the network is trained for five steps, which does not change its cost.
+
+    python experiments/shipped/serving.py            # results/shipped/serving.csv and .md; half a minute
+    python experiments/shipped/serving.py --quick    # few rows, printed only
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1]))  # the harness
+
+import numpy as np
+import pandas as pd
+import torch
+from harness.command_line import script_parser
+from harness.quiet import silence
+from harness.tables import RESULTS, hardware
+
+from mvpa_ts.files import write_text
+
+COLUMNS, FITTED, HORIZON = 50, 600, 24
+FORECASTERS: dict[str, dict[str, Any]] = {
+    "trained, defaults": {"input_size": 96, "max_steps": 5, "random_state": 0},
+    "trained, without regressions in the window": {
+        "input_size": 96, "max_steps": 5, "random_state": 0, "network": {"regressions": False},
+    },
+    "pretrained": {"pretrained": "base"},
+}  # fmt: skip
+
+
+def seconds(call: Any, times: int) -> float:
+    """Least seconds of the processor for one call."""
+    taken = []
+    for _ in range(times):
+        begun = time.process_time()
+        call()
+        taken.append(time.process_time() - begun)
+    return min(taken)
+
+
+def measured(options: dict[str, Any], rows: int) -> dict[str, float]:
+    """Speed and exactness of one forecaster's stream."""
+    from mvpa_ts.adapters.sktime import MVPAForecaster
+
+    walk = np.random.default_rng(0).standard_normal((FITTED + rows, COLUMNS)).cumsum(0)
+    index = pd.date_range("2024-01-01", periods=len(walk), freq="h")
+    y = pd.DataFrame(walk, index=index, columns=[f"sensor {number}" for number in range(COLUMNS)])
+    forecaster = MVPAForecaster(**options).fit(y[:FITTED], fh=range(1, HORIZON + 1))
+    forecaster.predict()
+    stream = forecaster.stream()
+    tables = [y.iloc[row : row + 1] for row in range(FITTED, len(y))]
+    begun = time.process_time()
+    for table in tables:
+        stream.update(table)
+    speed = rows / (time.process_time() - begun)
+    quantiles = stream.predict()
+    forecaster.update(y[FITTED:], update_params=False)
+    fresh = forecaster.predict()[stream.columns].to_numpy()
+    middle = quantiles[..., list(forecaster.fitted_.levels).index(0.5)]
+    return {
+        "rows_a_second": round(speed),
+        "milliseconds": round(1e3 * seconds(stream.predict, 3 if "pretrained" in options else 20), 1),
+        "difference": float(np.abs((middle - fresh) / y.std()[stream.columns].to_numpy()).max()),
+        "rows_kept": len(stream.rows),
+    }
+
+
+def main() -> None:
+    """Measure, write."""
+    quick = script_parser(__doc__, "few rows, printed only").parse_args().quick
+    torch.set_num_threads(1)
+    silence()
+    warnings.simplefilter("ignore")
+    table = pd.DataFrame(
+        {"forecaster": name, **measured(options, 50 if quick else 3000)} for name, options in FORECASTERS.items()
+    )
+    lines = [
+        f"| {row.forecaster} | {row.rows_a_second} | {row.milliseconds} | {row.difference:.0e} | {row.rows_kept} |"
+        for row in table.itertuples()
+    ]
+    page = "\n".join(
+        [
+            "# Forecasts of a stream",
+            "",
+            f"Made by `experiments/shipped/serving.py` on {hardware('cpu')}, one thread: {COLUMNS} columns, {HORIZON} "
+            "steps ahead, rows as tables of one row. The difference is to a forecast made of all rows anew, in "
+            "standard deviations.",
+            "",
+            "| forecaster | rows a second | ms a forecast | largest difference | rows kept |",
+            "|---|---|---|---|---|",
+            *lines,
+        ]
+    )
+    print(page)
+    if not quick:
+        write_text(RESULTS / "shipped" / "serving.csv", table.to_csv(index=False))
+        write_text(RESULTS / "shipped" / "serving.md", page + "\n")
+
+
+if __name__ == "__main__":
+    main()
