@@ -66,6 +66,7 @@ def forecast(df: Any, forecast: Any, pred_interval: Any = None, *, series: Itera
     names = list(lines) if series is None else list(series)
     if strange := [name for name in names if name not in lines or name not in observed]:
         raise ValueError(f"series must be in df and in forecast, got {strange[:5]}; forecast has {list(lines)[:5]}")
+    # A panel of hundreds would be a wall of stamps; who wants others names them.
     names = names[:_MOST] if series is None else names
     figure, axes = _figure(len(names))
     for axis, name in zip(axes, names, strict=True):
@@ -212,6 +213,7 @@ def _middle_and_intervals(levels: dict[Any, np.ndarray]) -> tuple[dict[str, np.n
     middle = {name: values for name, values in levels.items() if isinstance(name, str)}
     lower = {name[:2]: values for name, values in levels.items() if name[-1] == "lo"}
     upper = {name[:2]: values for name, values in levels.items() if name[-1] == "hi"}
+    # The widest first, so that narrower ones are drawn over it.
     widest = sorted(lower.keys() & upper.keys(), key=lambda pair: (-pair[1], pair[0]))
     return middle, {
         f"{model} {share:g} %".strip(): (lower[model, share], upper[model, share]) for model, share in widest

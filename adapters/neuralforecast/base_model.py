@@ -289,6 +289,7 @@ class PanelModel(HostOverrides, BaseModel):
         ValueError
             The model has no column of numbers that is known ahead, or `df` lacks one.
         """
+        # Categories have no size, and positions in a cycle no effect for each step.
         left_out = {*getattr(self, "cat_exog_list", []), getattr(self, "cycle_column", None)}
         names = [name for name in self.futr_exog_list if name not in left_out]
         if not names:

@@ -257,6 +257,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         self.check_is_fitted()
         if self._features is None:
             raise ValueError("effects needs covariates: give X to fit, this forecaster was fitted without X")
+        # Rows on their grid, so that a gap is no step.
         series = self._series(self._cur_y, self._cur_X)
         index = self._cur_y.index
         season = season_of(index.freq if isinstance(index, pd.PeriodIndex) else self._frequency)
@@ -299,6 +300,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
             position=int(series.positions(0, 0)[0]),
         )  # fmt: skip
         stream.update(series.values)
+        # Times are checked from here on; the rows before them are on their grid already.
         stream.time, stream.step = y.index[-1], 1 if self._frequency is None else self._frequency
         return stream
 

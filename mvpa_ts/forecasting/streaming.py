@@ -107,6 +107,7 @@ class ForecastStream:
         times : sequence, optional
             Of each row; by default the index of a table.
         """
+        # All checks come before the first row is kept, so that an error leaves the stream as it was.
         values, times = self._checked(rows, times)
         last = self._time_after(times, len(values))
         lookback = self.forecaster.lookback
@@ -227,6 +228,7 @@ def _clock_as_text(time: Any, step: Any) -> list[str] | None:
 def _clock_of_text(clock: list[str] | None) -> tuple[Any, Any]:
     if clock is None:
         return None, 1
+    # Dates are rebuilt from their frequency, because months and business days have no fixed length.
     kind, time, step, zone = clock
     if kind == "number":
         return int(time), int(step)

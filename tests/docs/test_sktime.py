@@ -43,13 +43,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable:
 
 
 def test_every_block_is_run_once():
-    assert len(BLOCKS) == 17
+    assert len(BLOCKS) == 18
     assert sorted(FORECASTING + CLASSIFICATION + TUNING + REGRESSION) == sorted(BLOCKS)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_forecasting_runs_as_printed(run: Callable):
-    names = run(FORECASTING, {"forecast", "intervals", "best"})
+    names = run(FORECASTING, {"forecast", "intervals", "quantiles", "best"})
     assert np.isfinite(names["likelihood"]).all(axis=None)
 
 

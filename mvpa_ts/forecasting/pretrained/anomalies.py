@@ -94,6 +94,7 @@ def detect_anomalies(
     quantiles = rolling_quantiles(load_base() if network is None else network, values, season)
     scores = np.fmax(surprise(values, quantiles), stillness(values, quantiles))
     anomaly, threshold = alarms(scores, rate)
+    # Neighbours of a broken sensor are flagged, too; the one that is furthest off is to blame.
     largest = np.where(anomaly, scores, -np.inf)
     source = anomaly & (largest == largest.max(1, keepdims=True))
     judged = np.isfinite(threshold) & np.isfinite(scores)
@@ -163,6 +164,7 @@ def alarms(scores: np.ndarray, rate: float) -> tuple[np.ndarray, np.ndarray]:
     anomaly, threshold = np.zeros((L, C), dtype=bool), np.full((L, C), np.nan)
     level, earlier = rate, np.empty(0)
     for row in range(L):
+        # The row itself is not among the scores that it is compared with.
         given = np.isfinite(scores[row])
         if given.any() and len(earlier) + 1 >= 1.0 / rate:
             usable = max(level, 1.0 / (len(earlier) + 1))
