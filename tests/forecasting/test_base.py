@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from mvpa_ts.forecasting.pretrained import base, finetuned, forecast_quantiles, load_base, save_base
-from mvpa_ts.forecasting.pretrained.base import LEVELS, BaseConfig, BaseForecaster, spikes
+from mvpa_ts.forecasting.pretrained.base import LEVELS, BaseConfig, BaseForecaster
 from mvpa_ts.forecasting.pretrained.configuration import mvpa_forecaster_base
+from mvpa_ts.forecasting.pretrained.jumps import shifts, spikes
 from mvpa_ts.forecasting.pretrained.layout import layout
 from mvpa_ts.forecasting.pretrained.seasons import season_of
 from mvpa_ts.forecasting.pretrained.simple_forecasts import seasons_of_panel
@@ -105,6 +106,29 @@ def test_one_far_value_is_not_read_and_a_new_level_is():
     x[0, 180:, 1] += 100.0
     hit = spikes(x, torch.ones_like(x, dtype=torch.bool))
     assert hit.nonzero().tolist() == [[0, 199, 0]]
+
+
+def test_a_level_that_was_left_is_moved_to_the_last_one_and_nothing_else():
+    noise = torch.randn(2, 200, 3, generator=torch.Generator().manual_seed(5))
+    mask = torch.rand(noise.shape, generator=torch.Generator().manual_seed(6)) > 0.1
+    assert not shifts(noise, mask).any()
+    assert not shifts((noise * 0.2 + torch.sin(torch.arange(200.0) / 2)[:, None]).cumsum(1), mask).any()
+    shifted = noise.clone()
+    shifted[0, 180:, 1] += 10.0
+    added = shifts(shifted.masked_fill(~mask, 1e4), mask)
+    assert added[0, :180, 1].sub(10.0).abs().max() < 1.0
+    added[0, :180, 1] = 0.0
+    assert not added.any()
+    alternating = noise + 20.0 * (torch.arange(200) // 15 % 2)[:, None]  # a machine that goes on and off
+    assert not shifts(alternating, mask).any()
+
+
+def test_after_a_shift_the_forecast_stays_on_the_new_level():
+    network = load_base("base")
+    x = torch.randn(20, 200, 1, generator=torch.Generator().manual_seed(7))
+    x[:, 180:] += 10.0
+    with torch.no_grad():
+        assert (network(x, horizon=16)[..., 4] - 10.0).abs().mean() < 0.4
 
 
 def test_a_short_history_is_one_whose_beginning_is_missing(network):

@@ -23,6 +23,7 @@ from mvpa_ts.forecasting.pretrained import relations, trend_forecasts
 from mvpa_ts.forecasting.pretrained.attention import PanelAttention, PanelBlock
 from mvpa_ts.forecasting.pretrained.configuration import BaseConfig
 from mvpa_ts.forecasting.pretrained.gaps import carried_on
+from mvpa_ts.forecasting.pretrained.jumps import shifts, spikes
 from mvpa_ts.forecasting.pretrained.layout import ROWS, Layout, layout
 from mvpa_ts.forecasting.pretrained.simple_forecasts import (
     CYCLES,
@@ -98,30 +99,6 @@ class Reading(NamedTuple):
         """What would have been read had all values the other sign."""
         values, mask = self.values.chunk(2, dim=3)
         return self._replace(values=torch.cat([-values, mask], 3), simple=-self.simple, location=-self.location)
-
-
-def spikes(x: Tensor, mask: Tensor) -> Tensor:
-    """Observed values far from those around them, which no forecast should start from, [B, L, C].
-
-    A value counts as a spike if it lies further from the median of its five nearest earlier values and of its later
-    ones than 15 times what 98 in 100 values do. A new level is no spike, from its third value on.
-    """
-    L = x.shape[1]
-    if L < 12:
-        return torch.zeros_like(mask)
-    filled_up = x.masked_fill(~mask, torch.nan)
-    before = F.pad(filled_up, (0, 0, 5, 0), value=torch.nan).unfold(1, 5, 1)[:, :L]
-    after = F.pad(filled_up, (0, 0, 0, 5), value=torch.nan).unfold(1, 5, 1)[:, 1:]
-    past = (filled_up - before.nanmedian(3).values).abs()
-    ahead = (filled_up - after.nanmedian(3).values).abs()
-    seen_after = (~after.isnan()).sum(3)
-    far = torch.where(seen_after >= 2, torch.minimum(past, ahead), past).nan_to_num(0.0)
-    far = far.masked_fill(~mask, torch.nan)
-    usual, spread = torch.nanquantile(far, torch.tensor([0.98, 0.5], device=x.device, dtype=x.dtype), 1, keepdim=True)
-    # Of few values the farthest is itself among the 98 in 100.
-    second = far.nan_to_num(0.0).sort(1).values[:, -2:-1]
-    usual = torch.where(mask.sum(1, keepdim=True) < 100, torch.minimum(usual, second), usual)
-    return mask & (far > 15.0 * usual) & (far > 30.0 * spread) & (usual > 0)
 
 
 class BaseForecaster(nn.Module):
@@ -258,6 +235,7 @@ class BaseForecaster(nn.Module):
         x, mask = x[:, -farthest:], mask[:, -farthest:]
         mask = mask & (torch.arange(x.shape[1], 0, -1, device=x.device) <= reach[:, None])[..., None]
         mask = mask & ~spikes(x, mask)
+        x = x + shifts(x, mask)
         padding = max(0, config.lookback - x.shape[1])
         x = F.pad(x.masked_fill(~mask, 0.0), (0, 0, padding, 0))
         mask = F.pad(mask, (0, 0, padding, 0))

@@ -156,10 +156,12 @@ class _Regression:
 
     def solve(self, gram: Tensor, cross: Tensor, penalty: Tensor) -> Tensor:
         """Weights [.., F, block] with a penalty [..]; the constant and the last value are hardly shrunk."""
-        size = penalty[..., None].double().repeat_interleave(gram.shape[-1], dim=-1)
+        size = penalty[..., None].repeat_interleave(gram.shape[-1], dim=-1)
         size[..., :2] = 0.1
-        factor = torch.linalg.cholesky_ex(gram.double() + torch.diag_embed(size + 1e-3))[0]
-        return torch.cholesky_solve(cross.double(), factor).to(gram.dtype)
+        # Sums over all series lie too far above the penalty for single precision; those of one series do not.
+        damped, sums = (gram.double(), cross.double()) if self.pooled else (gram.clone(), cross)
+        damped.diagonal(dim1=-2, dim2=-1).add_(size + 1e-3)
+        return torch.cholesky_solve(sums, torch.linalg.cholesky_ex(damped)[0]).to(gram.dtype)
 
     def apply(self, weights: Tensor, backs: Sequence[int], horizon: int) -> Tensor:
         """Forecasts from `backs` steps before the end, [O, B, C, h]."""
