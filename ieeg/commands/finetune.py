@@ -28,6 +28,7 @@ Teach a pretrained MVPFormer to tell whether the last 5 s of a window lie in a s
   mvpformer finetune --config s --model.base s/model --data.recordings /data/swec/ID0? /data/swec/ID1[0-8] \\
                      --data.validation_subjects '[ID05]' --output runs/s
   mvpformer finetune --config tiny --model.base runs/tiny/model --output runs/seizures --ckpt_path last
+  mvpformer finetune --from-review results/night --recordings night.edf --model runs/patient/model --output runs/new
   mvpformer finetune validate --config tiny --model.base runs/tiny/model --output runs/seizures --ckpt_path last
 
 --members 3 (as in --config patient) trains three networks, one after the other; the detector takes the mean of their
@@ -50,6 +51,11 @@ def main(arguments: list[str]) -> None:
     """Run the command; see `HELP`."""
     if not arguments or arguments in (["-h"], ["--help"]):
         print(HELP)
+        return
+    if "--from-review" in arguments:
+        from mvpa_ts.ieeg.commands.review import train_again
+
+        train_again(arguments)
         return
     arguments = with_named_configs(with_architecture(arguments), CONFIGS)
     from mvpa_ts.ieeg.commands.training import TrainingTask, run_training

@@ -36,6 +36,7 @@ COMMANDS: dict[str, str] = {
     "stream": "seizure probability of each 5 s of a running LSL stream",
     "evaluate": "tables and figures of detected against reference seizures",
     "board": "every detector at hand on the same recordings, in one table",
+    "review": "correct the events of a detection, to train on them again",
     "plot": "a figure from a detection, a recording or a model",
     "simulate": "write recordings of made-up subjects, SWEC layout or EDF",
     "convert": "the authors' released weights as a model folder",

@@ -1,0 +1,96 @@
+"""``mvpformer review``: correct the events of a detection in mne-qt-browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, add_reading_options, reading_options
+
+DESCRIPTION = """Correct the events of a detection: keep, move, delete, add.
+
+Opens recording and events in mne-qt-browser (pip install ".[review]"). When you close the window, the corrected events
+go to reviewed_events.tsv, beside events.tsv. Then train the detector on them again, which takes seconds:
+  mvpformer finetune --from-review results/night --recordings night.edf --model runs/patient/model --output runs/new
+Without a window, edit a copy of events.tsv as reviewed_events.tsv by hand, and pass --no-window.
+
+Example: mvpformer review night.edf results/night --until 3600
+"""
+
+
+def main(arguments: list[str]) -> None:
+    """Run the command."""
+    options = command_line().parse_args(arguments)
+    from mvpa_ts.ieeg.detection.detection import read_detection
+    from mvpa_ts.ieeg.detection.review import REVIEWED, review
+    from mvpa_ts.ieeg.recordings.annotations import read_seizures
+    from mvpa_ts.ieeg.recordings.reading import read_recording
+
+    if not Path(options.recording).exists():
+        raise CommandError(f"no file {options.recording}")
+    recording = read_recording(options.recording, **reading_options(options))
+    detection = read_detection(options.detection)
+    if detection.provenance.recording != recording.name or abs(detection.duration - recording.duration) > 0.01:
+        raise CommandError(
+            f"{options.detection} is a detection of another recording: of {detection.provenance.recording} "
+            f"({detection.duration:g} s), not of {recording.name} ({recording.duration:g} s)"
+        )
+    show = None
+    if options.no_window:
+        table = Path(options.detection) / REVIEWED
+        if not table.is_file():
+            raise CommandError(
+                f"--no-window takes the events of {table}, which is missing: copy events.tsv and edit it"
+            )
+        edited = read_seizures(table, recording.duration)
+
+        def show(raw):  # type: ignore[no-untyped-def]
+            import mne
+
+            raw.set_annotations(mne.Annotations([on for on, _ in edited], [off - on for on, off in edited], "seizure"))
+
+    try:
+        result = review(recording, detection.events, show, until=options.until)
+    except ModuleNotFoundError as error:
+        raise CommandError(str(error)) from None
+    result.save(options.detection)
+    counts = ", ".join(f"{count} {change}" for change, count in result.changes.items())
+    print(f"{recording.name}: {counts}; see {options.detection}/{REVIEWED}")
+
+
+def command_line() -> CommandParser:
+    """The command's arguments."""
+    parser = CommandParser("review", DESCRIPTION)
+    parser.add_argument("recording", type=str, help="file of the recording")
+    parser.add_argument("detection", type=str, help="its folder, which `mvpformer detect` wrote")
+    parser.add_argument("--until", type=float, help="you looked at the recording up to here (s); later trains nothing")
+    parser.add_argument("--no-window", action="store_true", help="take reviewed_events.tsv as it was edited by hand")
+    add_reading_options(parser)
+    return parser
+
+
+def train_again(arguments: list[str]) -> None:
+    """``mvpformer finetune --from-review``: train a detector again on corrected events."""
+    parser = CommandParser("finetune", "Train a detector again on events that a reader corrected.")
+    parser.add_argument("--from-review", nargs="+", required=True, help="folders that `mvpformer review` wrote into")
+    parser.add_argument(
+        "--recordings", nargs="+", required=True, help="the files that were reviewed, in the same order"
+    )
+    parser.add_argument("--model", required=True, help="folder of the detector, or demo")
+    parser.add_argument("--output", required=True, help="folder for the new detector, in model/")
+    add_reading_options(parser)
+    options = parser.parse_args(arguments)
+    from mvpa_ts.ieeg.commands.main import check_model
+    from mvpa_ts.ieeg.detection.review import load_review, retrain
+    from mvpa_ts.ieeg.recordings.reading import read_recording
+
+    check_model(options.model)
+    if len(options.from_review) != len(options.recordings):
+        raise CommandError(
+            f"--from-review names {len(options.from_review)} folders and --recordings {len(options.recordings)} files: "
+            "give one file for each folder, in the same order"
+        )
+    reviews = [load_review(folder) for folder in options.from_review]
+    recordings = [read_recording(file, **reading_options(options)) for file in options.recordings]
+    retrain(options.model, [*zip(reviews, recordings, strict=True)], options.output)
+    events = sum(len(item.events) for item in reviews)
+    print(f"trained on {events} reviewed events; next: mvpformer detect FILE --model {options.output}/model -o results")

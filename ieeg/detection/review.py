@@ -1,0 +1,259 @@
+"""Events that a reader kept, moved, deleted or added, and a detector that learns from them in seconds."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mvpa_ts.files import read_config, write_json
+from mvpa_ts.ieeg.detection.baselines import fit_baselines
+from mvpa_ts.ieeg.detection.detector import Detector
+from mvpa_ts.ieeg.detection.features import TrainingFeatures
+from mvpa_ts.ieeg.detection.linear import LinearPart, fit_linear, save_linear
+from mvpa_ts.ieeg.events import SeizureEvents, clip_events
+from mvpa_ts.ieeg.model.pretrained import folder_of
+from mvpa_ts.ieeg.model.seen_subjects import (
+    read_training_recordings,
+    read_training_subjects,
+    recording_hash,
+    save_training_subjects,
+    subject_hash,
+)
+from mvpa_ts.ieeg.recordings.annotations import is_seizure, read_seizures, write_events
+from mvpa_ts.ieeg.recordings.raw import RawSource
+from mvpa_ts.ieeg.recordings.recording import Recording
+
+if TYPE_CHECKING:
+    import mne
+
+REVIEW, REVIEWED = "review.json", "reviewed_events.tsv"
+# Seconds by which both ends of an event may differ and it still counts as kept.
+SAME = 0.05
+
+
+@dataclass(frozen=True)
+class Review:
+    """The events of a recording as a reader left them.
+
+    Attributes
+    ----------
+    recording : str
+        Name of the recording.
+    fingerprint : str
+        Of its samples: another recording is refused.
+    duration : float
+        Seconds.
+    until : float
+        The reader looked at the recording up to here (s); what comes later trains nothing.
+    events : list of (onset, offset)
+    changes : mapping
+        How many events were kept, moved, deleted and added.
+    """
+
+    recording: str
+    fingerprint: str
+    duration: float
+    until: float
+    events: SeizureEvents
+    changes: dict[str, int]
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write ``reviewed_events.tsv`` and ``review.json`` into the folder of the detection."""
+        write_events(Path(folder) / REVIEWED, self.events, self.duration)
+        fields = dataclasses.asdict(self)
+        del fields["events"]
+        write_json(Path(folder) / REVIEW, fields)
+
+    def check(self, recording: Recording) -> None:
+        """Raise a ValueError where the review is of another recording."""
+        if self.fingerprint != recording.fingerprint() or abs(self.duration - recording.duration) > 1e-6:
+            raise ValueError(
+                f"the review is of another recording: it is of {self.recording} ({self.duration:g} s), and "
+                f"{recording.name} ({recording.duration:g} s) has other samples. Give the file that was reviewed"
+            )
+
+
+def load_review(folder: str | os.PathLike[str]) -> Review:
+    """Read what `Review.save` wrote; the table may have been edited by hand."""
+    path = Path(folder) / REVIEW
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} holds no {REVIEW}: `mvpformer review` writes one into a detection's folder")
+    try:
+        fields = read_config(path)
+        return Review(events=read_seizures(Path(folder) / REVIEWED, float(fields["duration"])), **fields)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no review of this library: {error}") from error
+
+
+def review(
+    recording: Recording,
+    events: Sequence[tuple[float, float]],
+    show: Callable[[mne.io.BaseRaw], Any] | None = None,
+    *,
+    until: float | None = None,
+) -> Review:
+    """Let a reader correct events.
+
+    Parameters
+    ----------
+    recording : Recording
+    events : sequence of (onset, offset)
+        As detected (s); they become annotations "seizure".
+    show : callable, optional
+        Shows a Raw and returns when its annotations are as they should be. Default: `browse`.
+    until : float, optional
+        How far the reader looked (s). Default: to the end.
+
+    Returns
+    -------
+    Review
+        All annotations that mean a seizure are its events.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        mne-qt-browser is not installed.
+
+    Examples
+    --------
+    >>> from mvpa_ts.ieeg import simulate_recording
+    >>> recording = simulate_recording("S01", num_channels=2, duration=60.0, num_seizures=1)
+    >>> review(recording, [(5.0, 10.0), (20.0, 30.0)], lambda raw: raw.annotations.delete(0)).changes
+    {'kept': 1, 'moved': 0, 'deleted': 1, 'added': 0}
+    """
+    if until is not None and not 0 < until <= recording.duration:
+        raise ValueError(f"until must lie in the recording, which lasts {recording.duration:g} s, got {until!r}")
+    import mne
+
+    raw = _raw_of(recording)
+    before = clip_events(events, recording.duration)
+    raw.set_annotations(mne.Annotations([on for on, _ in before], [off - on for on, off in before], "seizure"))
+    (browse if show is None else show)(raw)
+    # MNE counts from the start of the measurement, of which a file may hold a later part.
+    seizures = [
+        (float(item["onset"] - raw.first_time), float(item["onset"] - raw.first_time + item["duration"]))
+        for item in raw.annotations
+        if is_seizure(str(item["description"]))
+    ]
+    after = clip_events(seizures, recording.duration)
+    end = recording.duration if until is None else float(until)
+    changes = _changes(before, after)
+    return Review(recording.name, recording.fingerprint(), recording.duration, end, after, changes)
+
+
+def browse(raw: mne.io.BaseRaw) -> None:
+    """Open mne-qt-browser; press "a" to keep, move, delete or add annotations, and close the window."""
+    try:
+        import mne_qt_browser  # noqa: F401
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            'mvpformer review needs mne-qt-browser: pip install ".[review]" in the clone. Without it, edit a copy of '
+            f"events.tsv as {REVIEWED} by hand"
+        ) from None
+    import mne
+
+    with mne.viz.use_browser_backend("qt"):
+        raw.plot(block=True, title="Correct the events and close the window", duration=30.0)
+
+
+def retrain(
+    model: str | os.PathLike[str], reviews: Sequence[tuple[Review, Recording]], output: str | os.PathLike[str]
+) -> LinearPart:
+    """Train the linear part of a detector again on corrected events, and write the detector.
+
+    The networks are copied and have no weight: a few corrections cannot show that they help.
+
+    Parameters
+    ----------
+    model : path
+        Folder of a detector, or "demo".
+    reviews : sequence of (Review, Recording)
+    output : path
+        Folder that gets ``model/`` with the detector and its baselines.
+
+    Raises
+    ------
+    ValueError
+        A review is of another recording, or the reviewed stretches hold no seizure, or nothing else.
+    """
+    detector = Detector(model)
+    segments = []
+    for item, recording in reviews:
+        item.check(recording)
+        reviewed = recording.with_seizures(item.events).crop(0.0, item.until)
+        segments.append(detector.segments(reviewed))
+    training = TrainingFeatures.of(segments)
+    linear = _best_bias(fit_linear(training), training)
+    target, source = Path(output) / "model", folder_of(os.fspath(model))
+    if target.exists():
+        raise ValueError(f"{target} exists: name another --output")
+    shutil.copytree(source, target)
+    save_linear(linear, target)
+    for baseline in fit_baselines(training):
+        baseline.save(target / f"{baseline.kind}.json")
+    subjects = read_training_subjects(source) or frozenset()
+    recordings = read_training_recordings(source)
+    seen = [recording for _, recording in reviews]
+    save_training_subjects(
+        target,
+        {*subjects, *(subject_hash(recording.subject_name) for recording in seen)},
+        None if recordings is None else {*recordings, *(recording_hash(recording) for recording in seen)},
+    )
+    return linear
+
+
+def _best_bias(linear: LinearPart, training: TrainingFeatures) -> LinearPart:
+    """The same with the threshold that gives the highest F1 of segments, each stretch scored by a fit without it.
+
+    `fit_linear` is careful, because it knows few quiet minutes. A reader has looked at whole recordings.
+    """
+    logits = linear.logits(training.features)
+    for stretch in np.unique(training.stretch):
+        out = training.stretch == stretch
+        if training.ictal[~out].any() and not training.ictal[~out].all():
+            columns = (training.features, training.lengths, training.ictal, training.stretch)
+            other = fit_linear(TrainingFeatures(*(column[~out] for column in columns)))
+            # Weights of another fit, bias of this one: a bias would move with the stretch that is missing.
+            shift = np.median(
+                training.features[~out][~training.ictal[~out]] @ np.subtract(other.weights, linear.weights)
+            )
+            logits[out] = training.features[out] @ np.asarray(other.weights) + linear.bias - shift
+    order = np.argsort(-logits)
+    found = np.cumsum(training.ictal[order])
+    f1 = 2 * found / (np.arange(1, len(order) + 1) + training.ictal.sum())
+    best = int(np.argmax(f1[:-1]))
+    middle = (logits[order[best]] + logits[order[best + 1]]) / 2
+    return dataclasses.replace(linear, bias=linear.bias - float(middle))
+
+
+def _raw_of(recording: Recording) -> mne.io.BaseRaw:
+    """A Raw with the recording's channels; lazy where the recording is one."""
+    import mne
+
+    if isinstance(recording.source, RawSource) and recording.first_sample == 0:
+        raw = recording.source.raw.copy().pick(list(recording.channel_names))
+        if raw.n_times == recording.num_samples:
+            return raw
+    info = mne.create_info([*recording.channel_names], recording.sfreq, "seeg")
+    values = recording.read(0, recording.num_samples).astype(np.float64) * 1e-6
+    return mne.io.RawArray(values, info, verbose="error")
+
+
+def _changes(before: SeizureEvents, after: SeizureEvents) -> dict[str, int]:
+    """How many events were kept, moved, deleted and added."""
+    same = [event for event in before if any(np.abs(np.subtract(event, other)).max() <= SAME for other in after)]
+    touched = [event for event in before if any(on < event[1] and off > event[0] for on, off in after)]
+    added = [event for event in after if not any(on < event[1] and off > event[0] for on, off in before)]
+    return {
+        "kept": len(same),
+        "moved": len(touched) - len(same),
+        "deleted": len(before) - len(touched),
+        "added": len(added),
+    }
