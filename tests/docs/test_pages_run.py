@@ -129,7 +129,7 @@ PAGES = {
     ),
 }
 # Run by tests of their own, which also give their command lines; or on GPUs and clusters only.
-ELSEWHERE = {"sktime.md", "first_seizure.md", "kernels_hub.md", "scaling.md"}
+ELSEWHERE = {"sktime.md", "first_seizure.md", "guides/own_detector.md", "kernels_hub.md", "scaling.md"}
 
 
 def blocks_of(page: str) -> list[str]:
