@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,10 @@ from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.network.closed_form import covariate_effects, start_in_closed_form
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network.mixing import mixing_share
+from mvpa_ts.forecasting.onnx import to_onnx
 from mvpa_ts.forecasting.training import ForecasterTraining
 from mvpa_ts.random_state import OwnRandomState
-from mvpa_ts.windows import FeatureScaling
+from mvpa_ts.windows import FeatureScaling, Scaling
 
 _DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(ForecastingConfig)}
 _OWN = {  # fields of ForecastingConfig that are arguments here, by their name here
@@ -359,6 +361,32 @@ class MVPA(PanelModel):
         output = losses.sorted_quantiles(output, self.loss)
         self._training.note_forecast(output if self.training else None)
         return losses.flattened(output, self.loss)
+
+    def to_onnx(self, path: str | Path) -> None:
+        """Write the trained network as ONNX, for windows of `input_size` rows of the series of the last fit.
+
+        It takes `values` (1, input_size, n_series), series in the host's order, and gives `quantiles` (1, h, n_series,
+        outputs) of the loss, the smallest first. See `mvpa_ts.forecasting.onnx`.
+
+        Raises
+        ------
+        ValueError
+            The model reads exogenous columns, or the host scales its windows or maps its outputs.
+        ImportError
+            onnx or onnxscript are not installed.
+        """
+        if self.futr_exog_list or self.hist_exog_list or self.stat_exog_list:
+            raise ValueError("exogenous columns cannot be read from ONNX: fit a model without any")
+        if not self._own_units or (losses.levels(self.loss) is None and self.loss.outputsize_multiplier > 1):
+            raise ValueError(
+                "ONNX takes a loss of points or quantiles and no scaler_type, got "
+                f"{type(self.loss).__name__} and windows that {'the network' if self._own_units else 'the host'} "
+                "scales: what the host does is not in the file"
+            )
+        view = self.view(self.n_series, torch.device("cpu"))
+        # The network standardises each window itself, as it does in the host.
+        scaling = Scaling(np.zeros(self.n_series), np.ones(self.n_series))
+        to_onnx(self.network, path, scaling=scaling, channel_inputs=view.inputs, order=view.order.tolist())
 
     def scaled_columns(self, values: Tensor, columns: Any, dim: int) -> Tensor:
         """Values of a batch with their exogenous columns, which lie along `dim`, scaled and bounded by the last fit."""

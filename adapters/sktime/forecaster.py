@@ -259,6 +259,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
             raise ValueError("effects needs covariates: give X to fit, this forecaster was fitted without X")
         # Rows on their grid, so that a gap is no step.
         series = self._series(self._cur_y, self._cur_X)
+        assert series.features is not None
         index = self._cur_y.index
         season = season_of(index.freq if isinstance(index, pd.PeriodIndex) else self._frequency)
         return effects_table(
@@ -303,6 +304,40 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         # Times are checked from here on; the rows before them are on their grid already.
         stream.time, stream.step = y.index[-1], 1 if self._frequency is None else self._frequency
         return stream
+
+    def to_onnx(self, path: str | Path) -> None:
+        """Write the trained network as ONNX, for windows of `input_size` rows and the columns of y in their order.
+
+        It takes `values` (1, rows, columns) in the units of y, with `sp` also `phase`, the place of the first row in
+        the season as the index counts it, and gives `quantiles` (1, steps, columns, levels). See
+        `mvpa_ts.forecasting.onnx`.
+
+        Raises
+        ------
+        ValueError
+            The forecaster reads X, or is `pretrained`: its regressions and seasons have no counterpart in ONNX.
+        ImportError
+            onnx or onnxscript are not installed.
+        """
+        import torch
+
+        from mvpa_ts.forecasting.onnx import to_onnx
+
+        self.check_is_fitted()
+        if isinstance(self.fitted_, ShippedForecaster):
+            raise ValueError(
+                "pretrained cannot be written as ONNX, which lacks what it does with each history (sorting medians, "
+                "solving regressions): train a network by leaving pretrained out"
+            )
+        if self._features is not None:
+            raise ValueError(f"X cannot be read from ONNX, got columns {self._features}: fit without X")
+        columns = list(self._cur_y.columns)
+        # Columns are standardised before they reach the network, as in `FittedForecaster.predict`.
+        units = torch.tensor([[0.0, 1.0]]).repeat(len(columns), 1)
+        to_onnx(
+            self.fitted_.network, path, scaling=self._scaling, order=[columns.index(n) for n in self._columns.names],
+            channel_inputs={**self._columns.channel_inputs, "units": units},
+        )  # fmt: skip
 
     def update_predict_single(self, y: Any = None, fh: Any = None, X: Any = None, update_params: bool = True) -> Any:
         """Append rows, train on and forecast, as sktime's forecasters do; rows need an index, which an array lacks."""

@@ -138,7 +138,7 @@ class ForecastStream:
             "position": self._position,
             "clock": _clock_as_text(self.time, self.step),
         }
-        arrays = {name: tensor.numpy() for name, tensor in self.channel_inputs.items()}
+        arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in self.channel_inputs.items()}
         content = io.BytesIO()
         np.savez(
             content, about=np.array(json.dumps(about)), rows=self.rows, location=self.scaling.location,

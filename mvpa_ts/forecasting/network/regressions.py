@@ -129,7 +129,11 @@ def _units(x: Tensor, mask: Tensor | None, units: Tensor | None) -> tuple[Tensor
 def _filled(z: Tensor, mask: Tensor) -> Tensor:
     """The last observed value where one is missing, 0 before the first."""
     steps = torch.arange(z.shape[1], device=z.device)[:, None]
-    last = torch.where(mask, steps, -1).cummax(1).values
+    observed = torch.where(mask, steps, -1)
+    if torch.onnx.is_in_onnx_export():  # which has no running maximum
+        last = torch.where((steps >= steps.mT)[..., None], observed[:, None], -1).amax(2)
+    else:
+        last = observed.cummax(1).values
     return z.gather(1, last.clamp(min=0)).masked_fill(last < 0, 0.0)
 
 

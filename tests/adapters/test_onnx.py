@@ -1,0 +1,115 @@
+"""A network in ONNX forecasts what it does in PyTorch, in both hosts; what cannot be written is an error."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mvpa_ts.forecasting import ForecasterTraining, ForecastingConfig, Scaling, Series, fit_forecaster
+from mvpa_ts.forecasting.onnx import to_onnx
+
+VALUES = np.random.default_rng(0).standard_normal((150, 3)).cumsum(0)
+NAMES = ["a", "b", "c"]
+QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+
+
+def run(path: Any, values: np.ndarray, **inputs: np.ndarray) -> np.ndarray:
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(str(path))
+    return session.run(["quantiles"], {"values": values[None], **inputs})[0][0]
+
+
+@pytest.fixture
+def exporter():
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+
+
+@pytest.mark.usefixtures("exporter")
+@pytest.mark.parametrize("regressions", [False, True])
+def test_quantiles_equal_those_of_pytorch(tmp_path, regressions):
+    config = ForecastingConfig(
+        horizon=4, lookback=24, patch_length=8, patch_stride=8, dim=8, num_heads=2, num_outputs=9, cycle_length=7,
+        mixing_heads=2, channel_vectors=3, regressions=regressions,
+    )  # fmt: skip
+    rows = VALUES + 1e6
+    fitted, scaling = fit_forecaster([Series(rows)], config, ForecasterTraining(steps=20)), Scaling.of(rows)
+    if regressions:
+        fitted.network.regressions.step_score.data.zero_()  # else they hardly count
+        fitted.network.regressions.off = False
+    units = np.array([[0.0, 1.0]] * 3, dtype=np.float32)
+    import torch
+
+    to_onnx(fitted.network, tmp_path / "f.onnx", scaling=scaling, channel_inputs={"units": torch.from_numpy(units)})
+    window = rows[50:74].copy()
+    for missing in (0.0, 0.2):
+        window[np.random.default_rng(1).random(window.shape) < missing] = np.nan
+        quantiles = run(tmp_path / "f.onnx", window, phase=np.array([50]))
+        expected = fitted.predict(Series(window, position=50), scaling)
+        np.testing.assert_allclose(quantiles, expected, rtol=0, atol=1e-5 * scaling.scale.max())
+
+
+@pytest.mark.usefixtures("exporter")
+@pytest.mark.filterwarnings("ignore")
+def test_in_sktime(tmp_path):
+    pytest.importorskip("sktime")
+    from mvpa_ts.adapters.sktime import MVPAForecaster
+
+    y = pd.DataFrame(VALUES, columns=NAMES)
+    forecaster = MVPAForecaster(
+        input_size=24, dim=8, max_steps=3, channel_order=["c", "a", "b"], network={"regressions": False}, random_state=0
+    ).fit(y, fh=[1, 2, 3])
+    forecaster.to_onnx(tmp_path / "f.onnx")
+    quantiles = run(tmp_path / "f.onnx", VALUES[-24:])
+    expected = forecaster.predict_quantiles(alpha=list(forecaster.fitted_.levels)).to_numpy().reshape(3, 3, -1)
+    np.testing.assert_allclose(quantiles, expected, rtol=0, atol=1e-5 * VALUES.std())
+
+
+@pytest.mark.usefixtures("exporter")
+@pytest.mark.filterwarnings("ignore")
+def test_in_neuralforecast(tmp_path):
+    pytest.importorskip("neuralforecast")
+    from neuralforecast import NeuralForecast
+    from neuralforecast.losses.pytorch import MQLoss
+
+    from mvpa_ts.adapters.neuralforecast import MVPA
+
+    steps = pd.date_range("2024-01-01", periods=len(VALUES), freq="D")
+    df = pd.concat([pd.DataFrame({"unique_id": name, "ds": steps, "y": VALUES[:, i]}) for i, name in enumerate(NAMES)])
+    options: dict[str, Any] = {"h": 3, "input_size": 24, "n_series": 3, "max_steps": 3, "hidden_size": 8, **QUIET}
+    model = MVPA(loss=MQLoss(level=[80]), channel_order=["c", "a", "b"], network={"regressions": False}, **options)
+    forecaster = NeuralForecast([model], freq="D")
+    forecaster.fit(df)
+    forecaster.models[0].to_onnx(tmp_path / "f.onnx")
+    quantiles = run(tmp_path / "f.onnx", VALUES[-24:])
+    frame = forecaster.predict()[["MVPA-lo-80", "MVPA-median", "MVPA-hi-80"]].to_numpy()
+    np.testing.assert_allclose(quantiles, frame.reshape(3, 3, 3).transpose(1, 0, 2), rtol=0, atol=1e-5 * VALUES.std())
+
+
+def test_what_cannot_be_written_is_an_error(tmp_path, monkeypatch):
+    pytest.importorskip("sktime")
+    pytest.importorskip("neuralforecast")
+    from neuralforecast.losses.pytorch import DistributionLoss
+
+    from mvpa_ts.adapters.neuralforecast import MVPA
+    from mvpa_ts.adapters.sktime import MVPAForecaster
+
+    y, X = pd.DataFrame(VALUES, columns=NAMES), pd.DataFrame({"price": np.arange(150.0)})
+    path = tmp_path / "f.onnx"
+    with pytest.raises(ValueError, match="pretrained cannot be written as ONNX"):
+        MVPAForecaster(pretrained="base").fit(y, fh=[1]).to_onnx(path)
+    with pytest.raises(ValueError, match="X cannot be read from ONNX"):
+        MVPAForecaster(max_steps=1, dim=4).fit(y, X=X, fh=[1]).to_onnx(path)
+    options: dict[str, Any] = {"h": 3, "input_size": 24, "n_series": 3, **QUIET}
+    with pytest.raises(ValueError, match="exogenous columns cannot be read from ONNX"):
+        MVPA(futr_exog_list=["price"], **options).to_onnx(path)
+    with pytest.raises(ValueError, match="got DistributionLoss and windows that the host scales"):
+        MVPA(loss=DistributionLoss("Normal"), **options).to_onnx(path)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r'to_onnx needs onnx: pip install "\.\[onnx\]"'):
+        MVPA(**options).to_onnx(path)
+    assert not path.exists()
