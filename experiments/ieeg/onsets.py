@@ -4,7 +4,7 @@ One seizure each of subjects of the hard cohort, 8 to 32 channels, none of those
 event given to `onset_map` begins on the grid of segments, in every other subject one segment late, as those of a
 detector do.
 
-    python experiments/ieeg/onsets.py          # results/detection/onsets.*, some 5 minutes, resumable
+    python experiments/ieeg/onsets.py          # results/detection/onsets.*, some 4 minutes, resumable
     python experiments/ieeg/onsets.py --quick  # two subjects, written to a temporary folder
 """
 
@@ -30,7 +30,7 @@ from mvpa_ts.ieeg import Recording, Segments, simulate_recording
 from mvpa_ts.ieeg.detection.onsets import OnsetMap, onset_map
 from mvpa_ts.ieeg.figures import save_figure, styled
 
-SEED, SUBJECTS, CHANNELS = 540, 100, (8, 16, 24, 32)
+SEED, SUBJECTS, CHANNELS = 542, 60, (8, 16, 24, 32)
 
 
 def main() -> None:

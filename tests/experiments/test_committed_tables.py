@@ -8,6 +8,7 @@ from typing import Any
 
 import attention_cpu
 import attention_gpu
+import corrections
 import demo_detect
 import drop_last
 import few_seizures
@@ -17,6 +18,7 @@ import many_channels
 import numpy as np
 import onsets
 import patient_drift
+import promised_alarms
 import pytest
 import real_seizures
 import short_panels
@@ -44,8 +46,10 @@ FROM_ROWS: dict[str, Callable] = {
     "detection/few_seizures": few_seizures.report,
     "detection/first_seizure": first_seizure.report,
     "detection/generation": generation.report,
+    "detection/corrections": corrections.report,
     "detection/onsets": onsets.report,
     "detection/patient_drift": patient_drift.report,
+    "detection/promised_alarms": promised_alarms.report,
     "detection/real_seizures": real_seizures.report,
     "forecasting/drop_last": drop_last.markdown,
     "forecasting/host_rows": short_runs.rows_markdown,
@@ -110,7 +114,9 @@ def test_page_of_the_gpu() -> None:
         ("detection/detect_folder", ["way", "recordings", "hours"]),
         ("detection/first_seizure", ["detector", "seed"]),
         ("detection/generation", ["model", "seed", "subject", "seconds"]),
+        ("detection/corrections", ["cohort", "subject"]),
         ("detection/onsets", ["subject"]),
+        ("detection/promised_alarms", ["subject", "detector", "promised"]),
         ("detection/patient_drift", ["animal"]),
         ("detection/real_seizures", ["pairing", "model", "seed", "fold"]),
         ("detection/few_seizures", ["model", "pretraining", "used", "seed"]),
