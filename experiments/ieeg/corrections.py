@@ -67,18 +67,18 @@ def measure(cohort: Any, number: int) -> dict[str, Any]:
         retrain("demo", [(corrected, first)], folder)
         seconds = time.process_time() - begun
         trained = Detector(Path(folder) / "model")
-        found = [detector.detect(second).events for detector in (box, trained)]
-    scores = [score_events([*second.seizures], events, second.duration).f1 for events in found]
+        detected = [detector.detect(second).events for detector in (box, trained)]
+    scores = [score_events([*second.seizures], events, second.duration).f1 for events in detected]
     # Nothing found and nothing detected is an F1 of 0 where there are seizures.
     before, after = np.nan_to_num(scores)
     return {"corrections": min(len(places), CORRECTIONS), "before": before, "after": after, "seconds": seconds}
 
 
-def errors(truth: Sequence[tuple[float, float]], found: Sequence[tuple[float, float]]) -> list[float]:
+def errors(truth: Sequence[tuple[float, float]], detected: Sequence[tuple[float, float]]) -> list[float]:
     """Where a reader would correct something, in order."""
-    places = [on for on, off in found if not any(on < end and off > begin for begin, end in truth)]
+    places = [on for on, off in detected if not any(on < end and off > begin for begin, end in truth)]
     for begin, end in truth:
-        hits = [(on, off) for on, off in found if on < end and off > begin]
+        hits = [(on, off) for on, off in detected if on < end and off > begin]
         if not hits:
             places.append(begin)
         elif abs(hits[0][0] - begin) > 5.0 or abs(hits[-1][1] - end) > 5.0:

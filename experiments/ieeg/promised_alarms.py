@@ -106,8 +106,8 @@ def outcome(quiet: list[tuple[Floats, Floats]], seizures: Floats, reference: Any
     for name, chosen in rules.items():
         alarms = sum(len(probabilities_to_events(*item, chosen)) for item in further)
         events = probabilities_to_events(seizures, 5.0 * np.arange(len(seizures)), chosen)
-        found = [any(on < end and off > begin for on, off in events) for begin, end in reference]
-        values |= {f"{name}: a day": alarms * 48 / FURTHER, f"{name}: found": float(np.mean(found))}
+        detected = [any(on < end and off > begin for on, off in events) for begin, end in reference]
+        values |= {f"{name}: a day": alarms * 48 / FURTHER, f"{name}: found": float(np.mean(detected))}
     return values
 
 
@@ -166,10 +166,10 @@ def report(rows: pd.DataFrame) -> str:
     """A row for each detector and promise."""
     lines = []
     for (name, rate), own in rows.groupby(["detector", "promised"]):
-        found = [own[f"{when}: found"].mean() for when in ("before", "after", "known")]
+        detected = [own[f"{when}: found"].mean() for when in ("before", "after", "known")]
         rates = [own[f"{when}: a day"].mean() for when in ("before", "after")]
         kept = (own["after: a day"] <= rate).mean()
-        shares = ["–" if np.isnan(v) else f"{v:.2f}" for v in found]
+        shares = ["–" if np.isnan(v) else f"{v:.2f}" for v in detected]
         lines.append([name, f"{rate:g}", f"{kept:.1%}", *(f"{v:.1f}" for v in rates), *shares])
     heads = ["", "promised a day", "kept", "alarms a day at 0.5", "calibrated"]
     heads += ["seizures found at 0.5", "calibrated", "threshold of the further hours"]
@@ -200,7 +200,7 @@ def figure(rows: pd.DataFrame) -> plt.Figure:
     for axis, (name, own) in zip(axes[0], first.groupby("detector"), strict=True):
         axis.scatter(own["before: a day"] + 1, own["after: a day"] + 1, s=10, alpha=0.3)
         axis.axhline(RATES[0] + 1, color="0.3", linestyle="--", linewidth=0.8)
-        axis.set(xscale="log", yscale="log", title=name, xlabel="alarms a day at 0.5, plus 1")
+        axis.set(yscale="log", title=name, xlabel="alarms a day at 0.5, plus 1")
     axes[0, 0].set_ylabel("calibrated, plus 1")
     axes[0, 0].text(0.02, 0.98, "dashed: promised", transform=axes[0, 0].transAxes, va="top")
     return drawn
