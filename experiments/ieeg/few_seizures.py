@@ -41,7 +41,7 @@ MODELS = {"MVPFormer-tiny": "mvpa", "MV-Llama-tiny": "llama"}
 # A baseline is made of the seizures and of the stretches that train; nothing about it depends on a seed.
 BASELINES: dict[str, Callable[[Sequence[Path], Sequence[Path]], Scores]] = {
     "line length": lambda seizures, stretches: line_length,
-    "logistic regression, log band power": regression,
+    "logistic regression": regression,
     PUBLISHED: lambda seizures, stretches: brainmaze,
 }
 PRETRAINING = ("none", "simulated subjects", "own stretches without seizure")

@@ -114,7 +114,7 @@ For research use; not a medical device.
 {linear}- No pretraining by prediction: on simulated subjects it gains nothing where the encoder trains
   (experiments/results/detection/detection_ablations.md, all weights finetuned, with and without).
 - Made by: `python experiments/shipped/demo_model.py --model {name}`.
-- How well it does untrained on one dog: docs/patient.md. The dog's files were looked at fifteen times (list in
+- How well it does untrained on one dog: docs/patient.md. The dog's files were looked at eighteen times (list in
   docs/development/detection.md).
   {looks}
 - Beware: simulated seizures are rhythms and noise in pink noise. Without finetuning on recordings of the patient it

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.preprocessing.segments import Segments
 
@@ -113,9 +116,13 @@ class ScoringTask:
         if table:
             detection.save_events(output, clock=self.clock)
         else:
-            self._save_baselines(segments, output)
             detection.save(
-                output, online=OnlineRule(*self.online), positions=positions, clock=self.clock, detector=detector
+                output,
+                online=OnlineRule(*self.online),
+                positions=positions,
+                clock=self.clock,
+                detector=detector,
+                baselines=self._baselines(segments),
             )
         if not detection.scored.any():
             reasons = ", ".join(dict.fromkeys(stretch.reason for stretch in detection.skipped))
@@ -132,18 +139,12 @@ class ScoringTask:
             f"s skipped; see {output}"
         )
 
-    def _save_baselines(self, segments: Segments, folder: Path) -> None:
-        """Write what the baselines say of the same segments, which `mvpformer evaluate` compares."""
+    def _baselines(self, segments: Segments) -> dict[str, npt.NDArray[np.float64]]:
+        """What the baselines say of the same segments, which `mvpformer evaluate` compares."""
         import numpy as np
 
         from mvpa_ts.ieeg.commands.main import names_baseline
         from mvpa_ts.ieeg.detection.baselines import baselines_beside
-        from mvpa_ts.ieeg.detection.saved import BASELINES, write_baselines
 
         baselines = [] if names_baseline(self.model) else baselines_beside(self.model)
-        scores = {item.name: np.concatenate([*item.probabilities(segments)]) for item in baselines}
-        if scores:
-            write_baselines(folder / BASELINES, segments.starts, scores)
-        else:
-            # Of an earlier run with a network, whose folder this is now.
-            (folder / BASELINES).unlink(missing_ok=True)
+        return {item.name: np.concatenate([*item.probabilities(segments)]) for item in baselines}

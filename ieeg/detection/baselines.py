@@ -105,12 +105,16 @@ class LineLength(Baseline):
         """See `Baseline.name`."""
         return self.kind if self.quiet is None else f"{self.kind}, scaled by quiet"
 
+    @property
+    def level(self) -> float:
+        """L₀ (µV)."""
+        return USUAL_LINE_LENGTH if self.quiet is None else QUIET_FACTOR * self.quiet
+
     def probabilities(self, segments: Segments, first: int = 0) -> Iterator[Floats]:
         """See `Baseline.probabilities`."""
-        level = USUAL_LINE_LENGTH if self.quiet is None else QUIET_FACTOR * self.quiet
         for signal, valid in blocks(segments, first):
             lengths = mean_length(line_lengths(signal), valid)
-            yield lengths / (lengths + level)
+            yield lengths / (lengths + self.level)
 
 
 @dataclass(frozen=True)
@@ -145,11 +149,13 @@ class Regression(Baseline):
 
     def probabilities(self, segments: Segments, first: int = 0) -> Iterator[Floats]:
         """See `Baseline.probabilities`."""
-        for signal, valid in blocks(segments, first):
-            logits = (
-                _standard(segment_features(signal, valid), self.center, self.scale) @ np.array(self.weights) + self.bias
-            )
-            yield 1.0 / (1.0 + np.exp(-np.clip(logits, -500.0, 500.0)))
+        for block in blocks(segments, first):
+            yield self.of_features(segment_features(*block))
+
+    def of_features(self, features: Floats) -> Floats:
+        """Probability [n] from the features [n, 18] of `segment_features`."""
+        logits = _standard(features, self.center, self.scale) @ np.array(self.weights) + self.bias
+        return 1.0 / (1.0 + np.exp(-np.clip(logits, -500.0, 500.0)))
 
 
 @dataclass(frozen=True)

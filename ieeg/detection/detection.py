@@ -18,9 +18,10 @@ import numpy.typing as npt
 from mvpa_ts.files import write_json
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
 from mvpa_ts.ieeg.detection.onsets import OnsetMap, Scorer, check_positions, onset_map, write_onsets
-from mvpa_ts.ieeg.detection.report import MARGIN, MAX_FIGURES, MOST_SECONDS, ONSET_WORDS, html_report
+from mvpa_ts.ieeg.detection.report import MARGIN, MAX_FIGURES, MOST_SECONDS, ONSET_WORDS, comparison_rows, html_report
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
 from mvpa_ts.ieeg.detection.saved import (
+    BASELINES,
     EVENTS,
     ONSETS,
     PROBABILITIES,
@@ -29,9 +30,10 @@ from mvpa_ts.ieeg.detection.saved import (
     RUN,
     read_probabilities,
     read_run,
+    write_baselines,
     write_probabilities,
 )
-from mvpa_ts.ieeg.events import SeizureEvents
+from mvpa_ts.ieeg.events import SeizureEvents, segment_labels
 from mvpa_ts.ieeg.recordings.annotations import read_seizures, write_events
 
 if TYPE_CHECKING:
@@ -235,6 +237,7 @@ class Detection:
         positions: Mapping[str, Sequence[float]] | None = None,
         clock: bool = False,
         detector: Scorer | None = None,
+        baselines: Mapping[str, npt.NDArray[np.float64]] | None = None,
     ) -> None:
         """Write the files that ``mvpformer detect`` writes for one recording, into `folder` itself.
 
@@ -257,6 +260,8 @@ class Detection:
             Write the recording's date and time into ``events.tsv``; by default they are hidden.
         detector : Detector, optional
             For the channels' scores in the onset maps of the surest events.
+        baselines : mapping of name to array, shape (n,), optional
+            Their probabilities of the same segments, for ``baselines.tsv`` and the report.
 
         Raises
         ------
@@ -280,6 +285,10 @@ class Detection:
             write_events(folder / REFERENCE, self.reference, self.duration, start=self._start(clock))
         alarms = online.alarms(self.probabilities, self.threshold)
         write_probabilities(folder / PROBABILITIES, self.starts, self.probabilities, self.threshold, alarms)
+        if baselines:
+            write_baselines(folder / BASELINES, self.starts, baselines)
+        else:
+            (folder / BASELINES).unlink(missing_ok=True)
         maps = self._onset_maps(detector)
         if self.segments is None:
             (folder / ONSETS).unlink(missing_ok=True)
@@ -287,7 +296,10 @@ class Detection:
             write_onsets(folder / ONSETS, maps)
         run = self.describe(online)
         write_json(folder / RUN, run)
-        html_report(folder / REPORT, run, self._figures(positions, maps), self._event_rows(), self.reference)
+        scores = {"the detector": self.probabilities, **(baselines or {})}
+        labels = None if self.reference is None else segment_labels(self.starts, self.reference)
+        compared = comparison_rows(scores, {"the detector": self.threshold}, labels) if len(scores) > 1 else ()
+        html_report(folder / REPORT, run, self._figures(positions, maps), self._event_rows(), self.reference, compared)
 
     def save_events(self, path: str | os.PathLike[str], *, clock: bool = False) -> None:
         """Write the events alone, as SzCORE's table; `clock` as for `save`."""

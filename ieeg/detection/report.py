@@ -6,6 +6,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
 from mvpa_ts.ieeg.figures import embedded
@@ -23,6 +26,7 @@ ONSET_WORDS = (
     "Channels by how strongly and how early they change (all in onsets.tsv). Not a diagnosis: the contact that changes "
     "first need not be where the event begins."
 )
+COMPARISON_COLUMNS = ("detector", "segments above its threshold", "of those in seizures", "AUROC of segments")
 # Seconds before and after an event in its figure.
 MARGIN = 10.0
 # An event is drawn to its end, but no more than so many seconds of it.
@@ -35,6 +39,7 @@ def html_report(
     figures: Iterable[tuple[str, str, Figure]],
     events: Sequence[tuple[float, float, float]],
     reference: Sequence[tuple[float, float]] | None = None,
+    compared: Sequence[Sequence[str]] = (),
 ) -> None:
     """Write the report as one HTML page.
 
@@ -46,6 +51,8 @@ def html_report(
         Closed when they are drawn.
     reference : sequence of (onset, offset), optional
         Seizures that the recording states; none are listed by default.
+    compared : sequence of rows
+        The detector and each baseline beside it, as `comparison_rows` gives them.
     """
     # One after the other, so that one figure at a time is in memory.
     sections = [(heading, text, embedded(figure)) for heading, text, figure in figures]
@@ -57,8 +64,37 @@ def html_report(
             # Any overlap, as the report shows what was found and leaves scores to `mvpformer evaluate`.
             touched = any(begin < offset and begin + length > onset for begin, length, _ in events)
             tables[-1][2].append((f"{onset:.1f}", f"{offset - onset:.1f}", "yes" if touched else "no"))
+    if compared:
+        tables.append(("The detector beside simple ones", COMPARISON_COLUMNS, [*compared]))
     caveat = SEEN if run["model"].get("subject_in_training") else ""
     write_text(path, render(f"Seizure detection: {run['recording']['name']}", sections, facts(run), tables, caveat))
+
+
+def comparison_rows(
+    scores: Mapping[str, npt.NDArray[np.float64]],
+    thresholds: Mapping[str, float],
+    labels: npt.NDArray[np.bool_] | None,
+) -> list[tuple[str, ...]]:
+    """Rows of `COMPARISON_COLUMNS`: probabilities [n] by detector, their thresholds, and which segments are seizures.
+
+    Examples
+    --------
+    >>> scores = {"ours": np.array([0.1, 0.9]), "line-length": np.array([0.6, 0.7])}
+    >>> comparison_rows(scores, {"ours": 0.5}, np.array([False, True]))
+    [('ours', '1', '1 of 1', '1.000'), ('line-length', '2', '1 of 1', '1.000')]
+    """
+    rows = []
+    for name, values in scores.items():
+        positive, inside, auroc = values > thresholds.get(name, 0.5), "–", "–"
+        if labels is not None and labels.any():
+            inside = f"{int((positive & labels).sum())} of {int(labels.sum())}"
+            scored = ~np.isnan(values)
+            if not labels[scored].all() and labels[scored].any():
+                from sklearn.metrics import roc_auc_score
+
+                auroc = f"{roc_auc_score(labels[scored], values[scored]):.3f}"
+        rows.append((name, str(int(positive.sum())), inside, auroc))
+    return rows
 
 
 def facts(run: Mapping[str, Any]) -> dict[str, str]:

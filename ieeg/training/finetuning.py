@@ -128,7 +128,7 @@ class FinetuningModule(TrainingModule):
         """Lowest validation loss so far, its step, and the trained weights of then."""
         config = pretrained.config
         # A detector is trained further, with its head, which is what it has learned of seizures.
-        if config.num_classes != 2 or config.prediction_head or config.pooling != "mean":
+        if config.num_classes != 2 or config.prediction_head or config.pooling == "concatenate":
             pretrained = with_head(pretrained, seed=seed)
         # The threshold of the base was chosen for other weights.
         pretrained.config = replace(pretrained.config, threshold=0.5)

@@ -43,6 +43,7 @@ FROM_ROWS: dict[str, Callable] = {
     "classification/classification": classification_report.markdown_report,
     "detection/detect_folder": throughput.detect_page,
     "detection/detection_ablations": demo_detect.report,
+    "detection/hard_cohort": demo_detect.report,
     "detection/few_seizures": few_seizures.report,
     "detection/first_seizure": first_seizure.report,
     "detection/generation": generation.report,
@@ -82,11 +83,6 @@ def test_table_of_rows(name: str) -> None:
     assert FROM_ROWS[name](rows) == (RESULTS / f"{name}.md").read_text(encoding="utf-8")
 
 
-def test_table_of_the_default_command_is_part_of_the_ablations() -> None:
-    rows = demo_detect.default_rows(read_rows(RESULTS / "detection" / "detection_ablations.csv"))
-    assert demo_detect.report(rows) == (RESULTS / "detection" / "detection_demo.md").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("name", FROM_RECORDS)
 def test_table_of_a_record(name: str) -> None:
     record = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
@@ -111,6 +107,7 @@ def test_page_of_the_gpu() -> None:
         ("forecasting/drop_last", ["dataset", "horizon", "batch_size"]),
         ("forecasting/sktime_forecasting", ["case", "horizon", "model", "seed"]),
         ("detection/detection_ablations", ["configuration", "rules", "seed"]),
+        ("detection/hard_cohort", ["configuration", "rules", "seed"]),
         ("detection/detect_folder", ["way", "recordings", "hours"]),
         ("detection/first_seizure", ["detector", "seed"]),
         ("detection/generation", ["model", "seed", "subject", "seconds"]),

@@ -25,7 +25,7 @@ import treebank
 from harness.detection import interictal, paper_rows, real, simulated
 from harness.detection import pipeline as detection_pipeline
 from harness.detection import training as detection_training
-from harness.detection.baselines import band_power_regression, brainmaze, line_length
+from harness.detection.baselines import BASELINES, PUBLISHED
 from harness.detection.pipeline import Study, best_threshold, with_channels
 from harness.detection.real import animal_folder, folds_of, simulated_animal
 from harness.detection.settings import Cohort, Configuration, Effort
@@ -144,18 +144,20 @@ class TestStudy:
         x = np.random.default_rng(0).normal(0, 30, (2, 300 * 512))
         x[1, 150 * 512 : 170 * 512] *= 6
         recording = Recording.from_array(x, 512.0, ["A1", "A2"], "µV", preprocessed=True)
-        scores, starts = line_length(recording)
+        scores, starts = BASELINES["line length"]([])(recording)
         assert sorted(starts[np.argsort(scores)[-4:]]) == [150.0, 155.0, 160.0, 165.0]
 
-    def test_band_power_regression_learns_from_others_what_a_loud_stretch_is(self):
-        def loud(seed, onset):
-            x = np.random.default_rng(seed).normal(0, 30, (2, 300 * 512))
+    @pytest.mark.parametrize("name", ["logistic regression", "logistic regression, own level"])
+    def test_regression_learns_from_others_what_a_loud_stretch_is(self, name):
+        def loud(seed, onset, scale=30):
+            x = np.random.default_rng(seed).normal(0, scale, (2, 300 * 512))
             x[seed % 2, onset * 512 : (onset + 20) * 512] *= 6
             times = [(float(onset), onset + 20.0)]
             return Recording.from_array(x, 512.0, ["A1", "A2"], "µV", preprocessed=True, seizures=times)
 
-        score = band_power_regression([loud(0, 100), loud(1, 200)])
-        probabilities, starts = score(loud(2, 150))
+        score = BASELINES[name]([loud(0, 100), loud(1, 200)])
+        # Three times as strong: only the recording's own level tells that this is no seizure.
+        probabilities, starts = score(loud(2, 150, 90 if "own" in name else 30))
         assert starts[probabilities > 0.5].tolist() == [150.0, 155.0, 160.0, 165.0]
 
     def test_the_published_model_is_averaged_over_channels_and_segments(self, monkeypatch):
@@ -173,15 +175,15 @@ class TestStudy:
         monkeypatch.setitem(sys.modules, "brainmaze_eeg_models.seizure", published)
         channels = np.outer([1.0, 2.0], np.ones(15 * 512))
         recording = Recording.from_array(channels, 512.0, ["A1", "A2"], "µV", preprocessed=True)
-        probabilities, starts = brainmaze(recording)
+        probabilities, starts = BASELINES[PUBLISHED]([])(recording)
         assert starts.tolist() == [0.0, 5.0, 10.0]
         np.testing.assert_allclose(probabilities, [0.3, 0.2, 0.6])
-        brainmaze(Recording.from_array(np.ones((1, 301 * 8)), 8.0, ["A1"], "µV", preprocessed=True))
+        BASELINES[PUBLISHED]([])(Recording.from_array(np.ones((1, 301 * 8)), 8.0, ["A1"], "µV", preprocessed=True))
         assert windows == [15.0, 15.0, 300.0]
 
     def test_baseline_rows(self, cohort, tmp_path):
-        row, _ = Study(cohort, TINY, tmp_path).baseline("logistic regression on band power")
-        assert row["configuration"] == "logistic-regression-on-band-power"
+        row, _ = Study(cohort, TINY, tmp_path).baseline("logistic regression")
+        assert row["configuration"] == "logistic-regression"
         assert row["seizures"] == 2
         row, _ = Study(cohort, TINY, tmp_path).baseline("line length")
         assert row["row"] == "line length"
@@ -516,20 +518,6 @@ def test_a_trial_whose_split_lacks_a_class_is_reported(tmp_path, monkeypatch, ca
         assert "speech, popt, blocked: not run: the split's" in text
         assert (tmp_path / "treebank_simulated.csv").is_file() == bool(expected)
     assert set(pd.read_csv(tmp_path / "treebank_simulated.csv")["task"]) == expected
-
-
-def test_rows_of_the_default_command_are_those_of_its_models_and_seed():
-    keys = [
-        ("full", "szcore", 0),
-        ("mv-llama", "szcore", 0),
-        ("mvpformer", "szcore", 1),
-        ("mvpformer", "paper", 0),
-        ("line-length", "szcore", 0),
-    ]
-    rows = pd.DataFrame(keys, columns=["configuration", "rules", "seed"])
-    shown = demo_detect.default_rows(rows)
-    assert shown["configuration"].tolist() == ["line-length", "full", "mvpformer"]
-    assert demo_detect.default_rows(rows[1:3]).empty
 
 
 class TestBaselines:

@@ -1,82 +1,70 @@
-"""Baselines: line length (Esteller 2001), regression on band power, and a published network where it is installed.
-
-The first two compare a channel with its own median over the recording, which a running detector does not know.
-"""
+"""The library's baselines in studies: fitted to training recordings, then a score for each segment of any recording."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from mvpa_ts.ieeg import Recording, Segments
-from mvpa_ts.ieeg.detection.baselines import brainmaze_installed, brainmaze_probabilities
-from mvpa_ts.ieeg.events import segment_labels
-from mvpa_ts.ieeg.model.amplitude import band_log_power
-from mvpa_ts.ieeg.model.wavelet import wavedec
+from mvpa_ts.ieeg.detection.baselines import Brainmaze, LineLength, brainmaze_installed, fit_baselines
+from mvpa_ts.ieeg.detection.features import TrainingFeatures, blocks, line_lengths, mean_length, segment_features
 
 PUBLISHED = "brainmaze-eeg-models"
-Baseline = Callable[[Recording], tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]
+Floats = npt.NDArray[np.float64]
+Score = Callable[[Recording], tuple[Floats, Floats]]
 """From a recording to a score in (0, 1) of each segment, and where the segments begin (s)."""
 
 
-def line_length(recording: Recording) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Line length of each segment and where the segments begin (s).
+def line_length(training: Sequence[Recording]) -> Score:
+    """Line length in µV, which learns nothing."""
+    level = LineLength().level
+    return lambda recording: (read(recording)[1] / (read(recording)[1] + level), read(recording)[3])
 
-    The mean absolute step of each channel, in robust standard deviations from that channel's median over the recording,
-    and of these the largest over channels: seizures are focal. Scores are mapped into (0, 1), so that one search of the
-    threshold serves all detectors.
+
+def regression(training: Sequence[Recording], *, own_level: bool = False) -> Score:
+    """The library's regression; with `own_level` on features less their median over the recording.
+
+    A running detector does not know that median. It makes the rule stronger where subjects differ in amplitude.
     """
-    segments = Segments(recording)
-    rows = []
-    for _, signal, valid in segments:
-        steps = np.abs(np.diff(signal, axis=1)).mean(1)
-        rows.append(np.where(valid, steps, np.nan))
-    lengths = np.array(rows)
-    median = np.nanmedian(lengths, 0)
-    spread = 1.4826 * np.nanmedian(np.abs(lengths - median), 0)
-    scores = (lengths - median) / np.maximum(spread, 1e-9)
-    largest = np.nan_to_num(np.nanmax(scores, 1), nan=-np.inf)
-    return 1.0 / (1.0 + np.exp(-np.clip(largest / 10.0, -30, 30))), segments.starts
 
+    def features(recording: Recording) -> Floats:
+        values = read(recording)[0]
+        return values - np.nanmedian(values, axis=0) if own_level else values
 
-def band_power_regression(training: Sequence[Recording]) -> Baseline:
-    """Logistic regression on mean and maximum over channels of the log power of nine wavelet bands."""
-    features, labels = [], []
-    for recording in training:
-        found, starts = _band_powers(recording)
-        features.append(found)
-        labels.append(segment_labels(starts, recording.seizures or []))
-    fitted = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=1000))
-    fitted.fit(np.concatenate(features), np.concatenate(labels))
-
-    def probabilities(recording: Recording) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        found, starts = _band_powers(recording)
-        return fitted.predict_proba(found)[:, 1], starts
-
-    return probabilities
+    lengths, ictal = (np.concatenate([read(recording)[column] for recording in training]) for column in (1, 2))
+    stretches = np.repeat(np.arange(len(training)), [len(read(recording)[1]) for recording in training])
+    columns = (np.concatenate([*map(features, training)]), lengths, ictal, stretches)
+    scored = ~np.isnan(lengths)
+    _, fitted = fit_baselines(TrainingFeatures(*(column[scored] for column in columns)))
+    return lambda recording: (fitted.of_features(features(recording)), read(recording)[3])
 
 
 @cache
-def brainmaze(recording: Recording) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Probability of the published model of brainmaze-eeg-models (Sladky 2022), mean over channels and each segment.
+def read(recording: Recording) -> tuple[Floats, Floats, npt.NDArray[np.bool_], Floats]:
+    """Features [n, 18], line length [n], label [n] and start [n] of the segments; kept, as all baselines read them."""
+    segments = Segments(recording)
+    features, lengths = zip(
+        *((segment_features(*block), mean_length(line_lengths(block[0]), block[1])) for block in blocks(segments)),
+        strict=True,
+    )
+    return np.concatenate(features), np.concatenate(lengths), segments.labels(), segments.starts
 
-    Nothing of it is trained here. A segment of which the model says nothing has 0. Kept, for its minutes.
-    """
-    starts = Segments(recording).starts
-    return brainmaze_probabilities(recording, recording.channel_names, starts), starts
+
+@cache
+def _published(recording: Recording) -> tuple[Floats, Floats]:
+    """Kept, for its minutes."""
+    segments = Segments(recording)
+    return np.concatenate([*Brainmaze().probabilities(segments)]), segments.starts
 
 
-BASELINES: dict[str, Callable[[Sequence[Recording]], Baseline]] = {
-    "line length": lambda training: line_length,
-    "logistic regression on band power": band_power_regression,
-    PUBLISHED: lambda training: brainmaze,
+BASELINES: dict[str, Callable[[Sequence[Recording]], Score]] = {
+    "line length": line_length,
+    "logistic regression": regression,
+    "logistic regression, own level": partial(regression, own_level=True),
+    PUBLISHED: lambda training: _published,
 }
 """By name, from the training recordings; nothing about them depends on a seed."""
 INSTALLED = [name for name in BASELINES if name != PUBLISHED or brainmaze_installed()]
@@ -85,17 +73,4 @@ INSTALLED = [name for name in BASELINES if name != PUBLISHED or brainmaze_instal
 
 def short_name(name: str) -> str:
     """What command lines and columns call a baseline."""
-    return name.replace(" ", "-")
-
-
-def _band_powers(recording: Recording) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Features [n, 18] and where the segments begin."""
-    segments = Segments(recording)
-    powers = []
-    for _, signal, valid in segments:
-        power = band_log_power(wavedec(torch.from_numpy(np.asarray(signal))[None]))[0].double().numpy()
-        powers.append(np.where(np.asarray(valid)[:, None], power, np.nan))
-    relative = np.array(powers)
-    relative -= np.nanmedian(relative, 0)
-    features = np.concatenate([np.nanmean(relative, 1), np.nanmax(relative, 1)], axis=1)
-    return np.nan_to_num(features), segments.starts
+    return name.replace(", ", "-").replace(" ", "-")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pandas as pd
-from harness.detection.baselines import BASELINES, short_name
 from harness.detection.settings import Configuration
 from harness.paper import tables as paper
 
@@ -49,10 +48,9 @@ def printed(name: str) -> dict[str, float]:
 def markdown(rows: pd.DataFrame, configurations: list[Configuration]) -> str:
     """Baselines, then means over seeds, each row followed by the paper's."""
     lines = [f"| | {' | '.join(COLUMNS.values())} |", "|---|" + "---|" * len(COLUMNS)]
-    for name in BASELINES:
-        own = rows[rows["configuration"] == short_name(name)]
-        if not own.empty:
-            lines.append(_line(name, own[[*COLUMNS]].mean().to_dict()))
+    baselines = rows[~rows["configuration"].isin([configuration.name for configuration in configurations])]
+    for name, own in baselines.groupby("row", sort=False):
+        lines.append(_line(str(name), own[[*COLUMNS]].mean().to_dict()))
     for configuration in configurations:
         own = rows[rows["configuration"] == configuration.name]
         if not own.empty:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from harness.detection.baselines import BASELINES, short_name
 from harness.detection.settings import SIZES, Cohort, Configuration, Effort
+from harness.detection.spread import SPREAD, spread
 from harness.detection.training import Training, augmented, finetune, pretrain, scale_initialisation
 
 from mvpa_ts.files import write_json
@@ -67,7 +68,7 @@ class Study:
         Where there are none, those that it learns from choose the threshold.
         """
         started = time.perf_counter()
-        score = BASELINES[name](self.cohort.groups["finetuning"])
+        score = spread if name == SPREAD else BASELINES[name](self.cohort.groups["finetuning"])
         calibration = "calibration" if "calibration" in self.cohort.groups else "finetuning"
         results: dict[str, list[Any]] = {}
         for group in (calibration, test):
@@ -95,7 +96,7 @@ class Study:
     def config(self, configuration: Configuration) -> MVPFormerConfig:
         """The model's sizes and options."""
         changes = {"context": self.effort.context, "attention": configuration.attention, **(self.effort.model or {})}
-        return SIZES[configuration.size](**changes)
+        return SIZES[configuration.size](**changes | dict(configuration.model))
 
     def base(self, configuration: Configuration) -> MVPFormer:
         """The pretrained model, or fresh weights."""

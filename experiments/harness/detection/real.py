@@ -10,19 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from harness.detection.baselines import INSTALLED, PUBLISHED
 from scipy.signal import resample
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from mvpa_ts.ieeg import Detector, MVPFormer, Recording, Segments, simulate_recording
 from mvpa_ts.ieeg.commands.main import main as mvpformer
+from mvpa_ts.ieeg.detection.baselines import brainmaze_probabilities, fit_baselines
+from mvpa_ts.ieeg.detection.features import BANDS, TrainingFeatures, blocks, mean_length, segment_features
+from mvpa_ts.ieeg.detection.features import line_lengths as line_lengths_of
 from mvpa_ts.ieeg.detection.rules import probabilities_to_events
-from mvpa_ts.ieeg.model.amplitude import band_log_power
-from mvpa_ts.ieeg.model.wavelet import wavedec
 from mvpa_ts.ieeg.recordings.reading import find_recordings, read_recording
 from mvpa_ts.ieeg.simulation.simulate import Difficulty
 from mvpa_ts.ieeg.simulation.writing import write_edf
@@ -82,40 +79,33 @@ def _run(file: Path) -> int:
 
 
 @cache
-def _segments(file: Path) -> np.ndarray:
-    """Preprocessed segments [n, C, 2560]."""
-    segments = Segments(read_recording(file))
-    return np.stack([signal for _, signal, _ in segments])
-
-
-@cache
-def band_powers(file: Path) -> np.ndarray:
-    """Log power [n, C, 9] of the segments' wavelet bands."""
-    return band_log_power(wavedec(torch.from_numpy(_segments(file)))).numpy()
+def band_features(file: Path) -> np.ndarray:
+    """Features [n, 18] of the library's regression."""
+    return np.concatenate([segment_features(*block) for block in blocks(Segments(read_recording(file)))])
 
 
 @cache
 def line_lengths(file: Path) -> np.ndarray:
-    """Mean absolute step [n, C] of the segments."""
-    return np.abs(np.diff(_segments(file), axis=2)).mean(2)
+    """Line length [n] (µV), over channels."""
+    segments = Segments(read_recording(file))
+    return np.concatenate([mean_length(line_lengths_of(signal), valid) for signal, valid in blocks(segments)])
 
 
 def line_length(file: Path, gain: float) -> np.ndarray:
-    """Mean absolute step [n] of the segments, over channels."""
-    return line_lengths(file).mean(1) * gain
+    """Line length [n] of the segments."""
+    return line_lengths(file) * gain
 
 
 def regression(seizures: Sequence[Path], stretches: Sequence[Path]) -> Scores:
-    """Logistic regression on mean and maximum over channels of the log power of nine bands."""
-
-    def features(file: Path, gain: float = 1.0) -> np.ndarray:
-        powers = band_powers(file) + 2 * np.log(gain)
-        return np.concatenate([powers.mean(1), powers.max(1)], axis=1)
-
-    ictal, quiet = (np.concatenate([features(file) for file in files]) for files in (seizures, stretches))
-    fitted = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=1000))
-    fitted.fit(np.concatenate([ictal, quiet]), np.repeat([1, 0], [len(ictal), len(quiet)]))
-    return lambda file, gain: fitted.predict_proba(features(file, gain))[:, 1]
+    """The library's regression, fitted to these files."""
+    files = [*seizures, *stretches]
+    counts = [len(line_lengths(file)) for file in files]
+    features, lengths = (np.concatenate([*map(read, files)]) for read in (band_features, line_lengths))
+    number = np.repeat(np.arange(len(files)), counts)
+    _, fitted = fit_baselines(TrainingFeatures(features, lengths, number < len(seizures), number))
+    # Power grows with the square of a gain; how far channels differ does not know it.
+    moved = np.concatenate([np.full(BANDS, 2.0), [1.0], np.zeros(BANDS + 1)])
+    return lambda file, gain: fitted.of_features(band_features(file) + np.log(gain) * moved)
 
 
 def best_threshold(fold: Fold, scores: Scores) -> float:
@@ -146,22 +136,16 @@ def background_of(source: Path | Recording, gain: float) -> Recording:
 @cache
 def brainmaze(file: Path, gain: float) -> np.ndarray:
     """Probability [n] of the published model of brainmaze-eeg-models, mean over channels and over each segment."""
-    from brainmaze_eeg_models.seizure import infer_seizure_probability, preprocess_input
-
     recording = background_of(file, gain)
-    signal = recording.read(0, recording.num_samples)
     # The model takes whole rates; those of the files are a little off 400 Hz.
-    signal = resample(signal.astype(float), round(400 * recording.duration), axis=1)
-    seconds, _, spectrogram = preprocess_input(signal, 400, return_axes=True)
-    probability = infer_seizure_probability(spectrogram, "modelA").mean(0)
-    starts = 5.0 * np.arange(len(_segments(file)))
-    starts[-1] = min(starts[-1], recording.duration - 5.0)
-    return np.array([probability[(seconds >= start) & (seconds < start + 5.0)].mean() for start in starts])
+    signal = resample(recording.read(0, recording.num_samples).astype(float), round(400 * recording.duration), axis=1)
+    whole = Recording.from_array(signal, 400.0, list(recording.channel_names), "µV")
+    return brainmaze_probabilities(whole, whole.channel_names, Segments(read_recording(file)).starts)
 
 
 BASELINES: dict[str, Callable[[Fold], tuple[Scores, float]]] = {
     "line length": lambda fold: (line_length, best_threshold(fold, line_length)),
-    "logistic regression, log band power": lambda fold: (regression(*fold.others), 0.5),
+    "logistic regression": lambda fold: (regression(*fold.others), 0.5),
 } | ({PUBLISHED: lambda fold: (brainmaze, 0.5)} if PUBLISHED in INSTALLED else {})
 """By name, scores and threshold from the files of a fold that are not tested; no seed, no settings."""
 

@@ -44,6 +44,8 @@ class Configuration:
         Signal-to-noise ratio of white noise on the test recordings (dB).
     test : str
         Group of subjects.
+    model : tuple of (field, value)
+        Changes of the model's configuration.
     printed : str, optional
         The paper's row for this one: a model of its summary, or one of its tables by subject.
     """
@@ -58,6 +60,7 @@ class Configuration:
     channels: Literal["auto", "all", "manual"] | int = "auto"
     noise: float | None = None
     test: str = "unseen"
+    model: tuple[tuple[str, Any], ...] = ()
     printed: str | None = None
 
     def groups(self) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -162,7 +163,9 @@ def test_no_name_or_birth_date_in_any_output(tmp_path, model_folder, capsys):
     assert run("detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder) == 0
     written = [path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()]
     captured = capsys.readouterr()
-    for text in [*written, captured.out.encode(), captured.err.encode()]:
+    for output in [*written, captured.out.encode(), captured.err.encode()]:
+        # Three letters stand somewhere in the code of any large picture.
+        text = re.sub(rb"base64,[A-Za-z0-9+/=]+", b"", output)
         for secret in (b"Jane", b"Doe", b"MRN-778899", b"1951"):
             assert secret not in text
 

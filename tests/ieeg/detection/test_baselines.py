@@ -184,6 +184,9 @@ class TestCommand:
         assert ", line-length 1.000 (1.000)." in said
         assert "This is too little to trust" in said
         assert "s without a seizure." in said
+        report = (tmp_path / "results" / "night" / "report.html").read_text()
+        assert "<td>line-length</td><td>" in report
+        assert "<td>1.000</td></tr>" in report.split("<td>line-length</td>")[1][:120]
         table = tmp_path / "results" / "night" / "baselines.tsv"
         whole = table.read_text()
         for text, message in [
