@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -151,7 +152,7 @@ def review(
 def browse(raw: mne.io.BaseRaw) -> None:
     """Open mne-qt-browser; press "a" to keep, move, delete or add annotations, and close the window."""
     try:
-        import mne_qt_browser  # noqa: F401
+        importlib.import_module("mne_qt_browser")
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
             'mvpformer review needs mne-qt-browser: pip install ".[review]" in the clone. Without it, edit a copy of '

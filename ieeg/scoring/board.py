@@ -103,7 +103,7 @@ def add_detector(name: str, score: ScoreFunction, *, threshold: float = 0.5) -> 
     """
     if name in ADDED or name in (DEMO, LINE_LENGTH, BRAINMAZE):
         raise ValueError(f"there is a detector {name!r} already: give this one another name")
-    ADDED[name] = BaselineDetector(Added(name, score), threshold=threshold, channels="all")
+    ADDED[name] = BaselineDetector(Added(name, score), threshold=threshold, channels="all")  # type: ignore[arg-type]
 
 
 def detectors_at_hand(models: Sequence[str] = ()) -> dict[str, Detector]:
