@@ -70,6 +70,18 @@ def recordings(names: Names) -> None:
     assert names["windows"].shape == (4, 12, 5, 6)
 
 
+def recipes(names: Names) -> None:
+    for name in ("forecast", "placed_forecast", "priced_forecast", "counted"):
+        assert len(names[name]) == 48
+        assert np.isfinite(names[name].drop(columns=["unique_id", "ds"]).to_numpy()).all()
+    assert Path("forecast.png").exists()
+    # What the price does is known, and what the panel does without it.
+    change = names["priced_forecast"]["MVPA"] - names["forecast"]["MVPA-median"] + 2.0 * names["ahead"]["price"]
+    assert change.abs().mean() < 0.5
+    assert (names["counted"].filter(like="MVPA") >= 0.0).all(axis=None)
+    assert names["intervals"].shape == (12, 8)
+
+
 def sweeps(names: Names) -> None:
     assert len(names["forecaster"].predict()) == 24
     assert set(names["trials"]["state"]) <= {"COMPLETE", "PRUNED"}
@@ -111,6 +123,7 @@ PAGES = {
     ),
     "forecasting.md": Page(3),
     "guides/explanations.md": Page(2, explanations, needs=("neuralforecast", "captum", "matplotlib")),
+    "guides/recipes.md": Page(11, recipes, needs=("neuralforecast", "sktime", "mne", "matplotlib")),
     "guides/sweeps.md": Page(1, sweeps, needs=("neuralforecast",)),
     "mvpformer.md": Page(6, needs=("peft",)),
     "neuralforecast.md": Page(14, neuralforecast, finite_forecast, needs=("neuralforecast", "darts")),

@@ -13,7 +13,7 @@ SHIFTS = 2
 """Levels that are left, at the most."""
 AFTER, AROUND = 6, 24
 """Steps that a new level lasts at least, and steps on each side of a jump that tell its levels."""
-_UNUSUAL, _APART, _SUDDEN = 1.3, 1.2, 0.6
+_UNUSUAL, _APART, _SUDDEN = 1.8, 1.8, 0.6
 
 
 def spikes(x: Tensor, mask: Tensor) -> Tensor:
@@ -44,8 +44,8 @@ def shifts(x: Tensor, mask: Tensor) -> Tensor:
     """What is to be added to each step so that it lies on the last level, [B, L, C]; zero where no level was left.
 
     A level is left where the largest step of a series is a third larger than 98 in 100 steps, leads from one level to
-    another within that step, and where these levels lie further apart than the values on either side spread. What a
-    season, an alternating machine or a random walk does is usual, so it is none.
+    another within that step, where these levels lie further apart than the values on either side spread, and where the
+    new one was hardly seen before. What a season, an alternating machine or a random walk does is usual, so it is none.
     """
     B, L, _ = x.shape
     if L < 2 * AFTER + 4:
@@ -71,8 +71,19 @@ def shifts(x: Tensor, mask: Tensor) -> Tensor:
         )
         jump, spread = middle[1] - middle[0], (high - low).amax(0)
         largest = change.gather(1, at)
+        earlier = values.masked_fill((step < first[:, None]) | (step >= at), torch.nan)
+        lowest, highest = (torch.nanquantile(earlier, share, dim=1, keepdim=True) for share in (0.02, 0.98))
+        new = (middle[1] < lowest) | (middle[1] > highest)
+        since = values.masked_fill(step < at, torch.nan)
+        half = 0.5 * (middle[0] + middle[1])
+        stays = torch.where(
+            jump > 0, torch.nanquantile(since, 0.1, dim=1, keepdim=True) > half,
+            torch.nanquantile(since, 0.9, dim=1, keepdim=True) < half,
+        )  # fmt: skip
         left = (
             allowed.any(1, keepdim=True)
+            & new
+            & stays
             & (largest > _UNUSUAL * usual)
             & (jump.abs() > _APART * spread)
             & (largest > _SUDDEN * jump.abs())
