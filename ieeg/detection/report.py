@@ -57,7 +57,9 @@ def html_report(
     # One after the other, so that one figure at a time is in memory.
     sections = [(heading, text, embedded(figure)) for heading, text, figure in figures]
     rows = [(f"{onset:.1f}", f"{duration:.1f}", f"{confidence:.3f}") for onset, duration, confidence in events]
-    tables = [("Detected events", ("onset (s)", "duration (s)", "confidence"), rows)] if rows else []
+    tables: list[tuple[str, Sequence[str], list[Sequence[str]]]] = []
+    if rows:
+        tables.append(("Detected events", ("onset (s)", "duration (s)", "confidence"), [*rows]))
     if reference:
         tables.append(("Seizures that the recording states", ("onset (s)", "duration (s)", "detected"), []))
         for onset, offset in reference:
@@ -83,7 +85,7 @@ def comparison_rows(
     >>> comparison_rows(scores, {"ours": 0.5}, np.array([False, True]))
     [('ours', '1', '1 of 1', '1.000'), ('line-length', '2', '1 of 1', '1.000')]
     """
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, values in scores.items():
         positive, inside, auroc = values > thresholds.get(name, 0.5), "–", "–"
         if labels is not None and labels.any():

@@ -103,9 +103,9 @@ class HardSource(SimulatedSource):
     def _run(self, event: Event, rng: np.random.Generator) -> Signal:
         """The discharge of a seizure in as many neighbours, in all of them at once, unchanged as long as it lasts."""
         if self._discharge is None:
-            (wave,) = self._integrate(np.array([10.0]), self._generator(13))
-            middle, half = wave.shape[1] // 2, round(RUN_PERIOD * self.sfreq / 2)
-            self._discharge = wave[0, middle - half : middle + half]
+            (discharge,) = self._integrate(np.array([10.0]), self._generator(13))
+            middle, half = discharge.shape[1] // 2, round(RUN_PERIOD * self.sfreq / 2)
+            self._discharge = discharge[0, middle - half : middle + half]
         length = round(event.duration * self.sfreq)
         wave = np.resize(np.concatenate([self._discharge, self._discharge[::-1]]), length) * _envelope(length)
         amplitude = rng.uniform(*SEIZURE_AMPLITUDE) * rng.uniform(0.8, 1.2)
