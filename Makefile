@@ -15,6 +15,8 @@ script = $(filter %/$(1).py,$(SCRIPTS))
 QUICK := $(addsuffix .quick,$(SCRIPTS))
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Times inside the wheel are those of the commit, so that two builds of it are equal byte for byte.
+export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct 2>/dev/null || echo 315532800)
 export MPLBACKEND := Agg
 # The models are small: on two cores with other work, the demo's training took 61 s with one thread and 322 s with two.
 export OMP_NUM_THREADS ?= 1

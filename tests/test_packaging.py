@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -66,6 +67,19 @@ class TestWheel:
             file = name.replace(".", "/") + ("/__init__.py" if path.name == "__init__.py" else ".py")
             assert file in held
         assert not [file for file in held if file.startswith(("tests", "experiments", "adapters", "ieeg"))]
+
+    def test_another_build_is_equal_byte_for_byte(self, tmp_path):
+        (wheel,) = (ROOT / "build" / "wheel").glob("*.whl")
+        source = tmp_path / "source"
+        source.mkdir()
+        for name in (*TOP_PACKAGES, "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+            if (path := ROOT / name).is_dir():
+                shutil.copytree(path, source / name, copy_function=shutil.copyfile)  # files of another time
+            elif path.is_file():
+                shutil.copyfile(path, source / name)
+        options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path]
+        subprocess.run([sys.executable, "-m", "pip", "wheel", *options, source], check=True)
+        assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
 
     def test_is_what_the_tests_import(self):
         import mvpa_ts
