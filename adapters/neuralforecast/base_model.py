@@ -478,7 +478,7 @@ class PanelModel(HostOverrides, BaseModel):
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Take the weights after an optimiser step into the average."""
-        self._training.after_step(self.trainer.global_step)
+        self._training.after_step(self.trainer.global_step, self.max_steps)
 
     def on_validation_start(self) -> None:
         """Validate the average."""

@@ -111,3 +111,24 @@ def test_a_warm_up_from_zero_keeps_both_rates(tiny: Callable, panel: Callable, d
         "lr_scheduler_kwargs": {"lr_lambda": lambda step: min(1.0, step / 10)},
     }
     tiny(learning_rate=1e-3, training={"linear_learning_rate": 3e-2}, **warm_up).fit(dataset(panel(4)))
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(1.0, True), (1e9, False)])
+def test_a_long_training_says_how_long_it_will_take(
+    seconds: float, said: bool, monkeypatch, recwarn, tiny: Callable, panel: Callable, dataset: Callable
+):
+    from mvpa_ts.adapters.neuralforecast import training
+
+    moments = iter(range(0, 1000, 60))  # a minute between two looks at the clock
+    monkeypatch.setattr(training.time, "perf_counter", lambda: float(next(moments)))
+    monkeypatch.setattr(training, "LONG_TRAINING", seconds)
+    tiny(max_steps=20).fit(dataset(panel(4)))
+    found = [str(warning.message) for warning in recwarn if "will take some" in str(warning.message)]
+    assert found == (
+        [
+            "training for 20 steps will take some 4 minutes on this machine. Fewer steps (max_steps), fewer windows a "
+            "step (windows_batch_size), or encoder_layers=0, which leaves out the attention, take less"
+        ]
+        if said
+        else []
+    )
