@@ -51,7 +51,8 @@ class ForecastingConfig:
         then needs. The linear path reads by place instead of by order. 0: there are no positions.
     regressions : bool
         Fit regressions inside each window (`regress`) and learn how far to trust them. For relations between channels
-        that change with time. Needs a look-back of at least 16 steps; shorter ones are read without.
+        that change with time; turned off before the first training where they do not pay on its windows. Needs a
+        look-back of at least 16 steps; shorter ones are read without.
     dropout : float
         Dropout on tokens, on the attention's output and inside the MLP.
     attention_dropout : float
