@@ -84,7 +84,7 @@ class Recording:
     first_sample : int
         Sample of the source with which the recording begins.
     bad_spans : sequence of (onset, offset), optional
-        Stretches that somebody marked as bad ("BAD_…" in MNE): a detector does not score them.
+        Stretches that somebody marked as bad (``BAD_…`` in MNE): a detector does not score them.
 
     Raises
     ------
