@@ -72,7 +72,13 @@ def command_line() -> CommandParser:
     parser.add_argument("--sfreq", type=float, default=512.0, help="samples per second; SWEC files have 512 or 1024")
     parser.add_argument("--format", choices=("swec", "edf"), default="swec", help="folders of the SWEC layout, or EDF+")
     parser.add_argument("--part-hours", type=float, default=24.0, help="length of a part of a SWEC recording")
-    parser.add_argument("--seed", type=int, default=0, help="random seed; another seed gives other subjects")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="random seed; another seed gives other subjects. Each has one recording: with the same seed and other "
+        "seizures it has the same background",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace simulated recordings that exist")
     difficulty = parser.add_argument_group("how hard seizures are to tell from the rest")
     for name, kind, metavar, meaning in (
