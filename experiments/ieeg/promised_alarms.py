@@ -166,7 +166,8 @@ def report(rows: pd.DataFrame) -> str:
     """A row for each detector and promise."""
     lines = []
     for (name, rate), own in rows.groupby(["detector", "promised"]):
-        detected = [own[f"{when}: found"].mean() for when in ("before", "after", "known")]
+        none = pd.Series(dtype=float)  # made-up scores hold no seizures
+        detected = [own.get(f"{when}: found", none).mean() for when in ("before", "after", "known")]
         rates = [own[f"{when}: a day"].mean() for when in ("before", "after")]
         kept = (own["after: a day"] <= rate).mean()
         shares = ["–" if np.isnan(v) else f"{v:.2f}" for v in detected]
