@@ -82,6 +82,7 @@ def forecast(df: Any, forecast: Any, pred_interval: Any = None, *, series: Itera
             axis.plot(steps, values, label=label)
         axis.set_title(str(name))
     axes[0].legend(loc="upper left", fontsize="small")
+    figure.autofmt_xdate()  # dates of hours would lie over each other
     return figure
 
 

@@ -49,7 +49,9 @@ class HostOverrides:
     val_check_steps: int
     trainer_kwargs: dict[str, Any]
     _training: HostTraining
+    futr_exog_list: list[str]
     _anchors_counts = False
+    _keeps_covariates = False  # of missing rows: the network tells those that are there from those that are not
     _batches: Sequence[Tensor] = ()  # of this pass over the windows, which were not trained on yet
 
     def _fit(self, *args: Any, **kwargs: Any) -> Any:
@@ -82,7 +84,9 @@ class HostOverrides:
         missing = temporal[:, [columns.get_loc("available_mask")]] == 0
         weight = torch.from_numpy(columns == "sample_weight").to(temporal.device)[:, None]
         temporal = self.scaled_columns(temporal, columns, 1)
-        temporal = temporal.masked_fill(missing & (~weight | temporal.isnan()), 0.0)
+        kept = torch.tensor([self._keeps_covariates and name in self.futr_exog_list for name in columns])
+        kept = weight & ~temporal.isnan() | kept.to(temporal.device)[:, None]
+        temporal = temporal.masked_fill(missing & ~kept, 0.0)
         batch = {**batch, "temporal": temporal}
         if batch.get("static") is not None:
             batch["static"] = self.scaled_columns(batch["static"], batch["static_cols"], 1)
@@ -99,7 +103,12 @@ class HostOverrides:
         # A missing row was zeroed before the host scaled it, which made its columns far from their mean: zero it again.
         missing = torch.cat([mask, mask_ahead], 1)[:, None] == 0  # [B, 1, L + h, N]
         historic = None if historic is None else historic.masked_fill(missing[:, :, : self.input_size], 0.0)
-        future = None if future is None else future.masked_fill(missing, 0.0)
+        if future is not None and self._keeps_covariates:
+            lacking = missing & future.isnan()
+            lacking[:, :, : self.input_size] = False
+            future = future.masked_fill(lacking, 0.0)
+        elif future is not None:
+            future = future.masked_fill(missing, 0.0)
         self._training.note_target(y_ahead, mask_ahead)
         return y, mask, y_ahead, mask_ahead, historic, future, static
 

@@ -87,6 +87,7 @@ class PretrainedMVPA(PanelModel):
     """
 
     EXOGENOUS_STAT = False
+    _keeps_covariates = True
 
     def __init__(
         self,

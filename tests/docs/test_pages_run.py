@@ -71,12 +71,12 @@ def recordings(names: Names) -> None:
 
 
 def recipes(names: Names) -> None:
-    for name in ("forecast", "placed_forecast", "priced_forecast", "counted"):
+    for name in ("forecast", "carried_on", "placed_forecast", "priced_forecast", "counted"):
         assert len(names[name]) == 48
         assert np.isfinite(names[name].drop(columns=["unique_id", "ds"]).to_numpy()).all()
     assert Path("forecast.png").exists()
     # What the price does is known, and what the panel does without it.
-    change = names["priced_forecast"]["MVPA"] - names["forecast"]["MVPA-median"] + 2.0 * names["ahead"]["price"]
+    change = names["priced_forecast"]["MVPA-median"] - names["forecast"]["MVPA-median"] + 2.0 * names["ahead"]["price"]
     assert change.abs().mean() < 0.5
     assert (names["counted"].filter(like="MVPA") >= 0.0).all(axis=None)
     assert names["intervals"].shape == (12, 8)
@@ -123,7 +123,7 @@ PAGES = {
     ),
     "forecasting.md": Page(3),
     "guides/explanations.md": Page(2, explanations, needs=("neuralforecast", "captum", "matplotlib")),
-    "guides/recipes.md": Page(11, recipes, needs=("neuralforecast", "sktime", "mne", "matplotlib")),
+    "guides/recipes.md": Page(12, recipes, needs=("neuralforecast", "sktime", "mne", "matplotlib")),
     "guides/sweeps.md": Page(1, sweeps, needs=("neuralforecast",)),
     "mvpformer.md": Page(6, needs=("peft",)),
     "neuralforecast.md": Page(14, neuralforecast, finite_forecast, needs=("neuralforecast", "darts")),

@@ -205,3 +205,25 @@ def test_forecasts_have_the_unit_of_the_series(steps):
         for unit in (1.0, 1e-12, 1e15)
     ]
     np.testing.assert_allclose(forecasts[1:], forecasts[:1] * 2, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("covariate_too", [False, True])
+def test_covariates_of_missing_rows_are_read_where_they_are_given(covariate_too):
+    draws, steps = np.random.default_rng(0), np.arange(112)
+    temperature = np.sin(steps / 5)
+    y = 10.0 + 3.0 * temperature[:100] + draws.normal(0.0, 0.3, 100)
+    gap = (steps >= 60) & (steps < 66)
+    known = np.where(gap & covariate_too, np.nan, temperature)
+    times = pd.date_range("2026-01-01", periods=112, freq="h")
+    rows = pd.DataFrame({"unique_id": "a", "ds": times, "temperature": known})
+    past = rows[:100].assign(y=np.where(gap[:100], 1e6, y), available_mask=(~gap[:100]).astype(float))
+    model = MVPA.from_pretrained("base", h=12, futr_exog_list=["temperature"], loss=MQLoss(level=[80]), alias="M")
+    host = NeuralForecast([model], freq="h")
+    host.fit(past)
+    found = host.predict(futr_df=rows[100:])[["M-lo-80", "M-median", "M-hi-80"]].to_numpy()
+    x, future = torch.tensor(y, dtype=torch.float32)[None, :, None], torch.tensor(known, dtype=torch.float32)
+    expected = forecast_quantiles(
+        load_base("base"), x, torch.tensor(~gap[:100])[None, :, None], horizon=12, levels=(0.1, 0.5, 0.9), season=168,
+        future=future[None, :, None, None],
+    )  # fmt: skip
+    np.testing.assert_allclose(found, expected[0, :, 0].detach().numpy(), rtol=1e-4)
