@@ -68,8 +68,8 @@ def planned(arguments: argparse.Namespace) -> list[Case]:
                 rows = [FLOOR, *REGRESSIONS, *WINDOW_REGRESSIONS]
                 cases += [(task, row, 0, TESTED, seed) for row in rows for seed in seeds[: 1 if "LA" in task else 3]]
             elif name == models.DEFAULTS:
-                steps = (models.STEPS, models.LONG)
-                cases += [(task, name, each, TESTED, seed) for each in steps for seed in seeds]
+                steps = ((name, models.STEPS), (models.NO_ATTENTION, models.STEPS), (name, models.LONG))
+                cases += [(task, *each, TESTED, seed) for each in steps for seed in seeds]
             else:
                 cases += [(task, name, models.STEPS, trial, DEVELOPMENT) for trial in range(trials)]
                 rows = list(models.ARMS) if name == "MVPA" else [name]
@@ -90,8 +90,9 @@ def measured(
         settings = models.drawn(model, trial)
         _, row = models.trained(models.build(model, task, settings, {}, length, seed), task, "validation")
         return [{"validation_mse": row.pop("mse"), **row, "settings": json.dumps(settings)}]
-    if name == models.DEFAULTS:
-        settings, network = {}, models.nothing_set(task, length, seed)
+    if name in (models.DEFAULTS, models.NO_ATTENTION):
+        change = {} if name == models.DEFAULTS else {"encoder_layers": 0}
+        settings, network = {}, models.nothing_set(task, length, seed, **change)
     else:
         settings = chosen(study, task_name, model)
         network = models.build(model, task, settings, arm, length, seed)

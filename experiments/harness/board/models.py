@@ -49,7 +49,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "MVPA, attention alone, without time": {**_ALONE, "components": ("content", "channel")},
     "MVPA, attention alone, without channel": {**_ALONE, "components": ("content", "time")},
 }
-DEFAULTS = "MVPA, nothing set"
+DEFAULTS, NO_ATTENTION = "MVPA, nothing set", "MVPA, nothing set but no attention"
 
 
 def drawn(model: str, trial: int) -> dict[str, Any]:
@@ -103,6 +103,9 @@ def build(model: str, task: Task, settings: dict[str, Any], change: dict[str, An
     arguments = in_words_of_the_host(model, settings, steps)
     changed = dict(change)
     arguments["network"] = {**arguments.get("network", {}), **changed.pop("network", {})}
+    schedule = arguments.get("lr_scheduler_kwargs", {})
+    if arguments["network"].get("mixing_heads") == 0 and changed.get("encoder_layers") == 0 and "max_lr" in schedule:
+        schedule["max_lr"] = schedule["max_lr"][1:]  # the linear path alone is left
     if model != "MVPA":
         del arguments["network"]
     model_class = MVPA if model == "MVPA" else getattr(models, model)
@@ -121,13 +124,13 @@ QUIET: dict[str, Any] = {
 }  # fmt: skip
 
 
-def nothing_set(task: Task, steps: int, seed: int) -> Any:
+def nothing_set(task: Task, steps: int, seed: int, **change: Any) -> Any:
     """What `NeuralForecast([MVPA(h, input_size, n_series)])` trains; only the number of steps and the seed are told."""
     from mvpa_ts.adapters.neuralforecast import MVPA
 
     C = task.values.shape[1]
     return MVPA(
-        h=task.horizon, input_size=task.lookback, n_series=C, max_steps=steps, random_seed=seed, **QUIET
+        h=task.horizon, input_size=task.lookback, n_series=C, max_steps=steps, random_seed=seed, **QUIET, **change
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ ROWS = (FLOOR, *REGRESSIONS, *WINDOW_REGRESSIONS, *models.PEERS, *models.ARMS)
 EARLIER_LOOKS = {"METR-LA": 41}
 """Rows of a table before this one, whose test part is the same; made-up panels are drawn anew."""
 LONG_SUFFIX = ", 1000 steps"
-ALL_ROWS = (*ROWS, models.DEFAULTS, models.DEFAULTS + LONG_SUFFIX)
+ALL_ROWS = (*ROWS, models.DEFAULTS, models.NO_ATTENTION, models.DEFAULTS + LONG_SUFFIX)
 
 
 def columns(rows: pd.DataFrame) -> list[str]:
