@@ -97,9 +97,12 @@ def page_table(rows: pd.DataFrame) -> str:
 
 
 def sentence(rows: pd.DataFrame, task: str = "changing wave") -> str:
-    """The errors of one task in words, the least first."""
+    """The errors of one task in words, the least first: floor, the best regression, tuned peers, ours and its parts."""
     means = tested(rows).query("task == @task").groupby("model")["test_mse"].mean().sort_values()
-    said = "; ".join(f"{name} {error:.3f}" for name, error in means.items() if "attention alone, " not in name)
+    regressions = [name for name in means.index if name in (*REGRESSIONS, *WINDOW_REGRESSIONS)]
+    parts = ("MVPA, attention alone", "MVPA, mixing heads alone", models.DEFAULTS, models.NO_ATTENTION)
+    shown = {FLOOR, *regressions[:1], *models.PEERS, *parts}
+    said = "; ".join(f"{name} {error:.3f}" for name, error in means.items() if name in shown)
     text = f"Test MSE on {task} of [the board](docs/panels.md), where relations change and peers are tuned: {said}."
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
 
@@ -142,12 +145,12 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
         "best regression": ("s", "0.45"), "TSMixer": ("v", "C1"), "iTransformer": ("^", "C2"), "NHITS": ("x", "C4"),
         "MVPA, attention alone": ("P", "C9"), "MVPA, mixing heads alone": ("D", "C3"),
         "MVPA, regressions alone": ("*", "C5"),
-        "MVPA": ("o", "C0"),
+        models.DEFAULTS: ("o", "C0"),
     }  # fmt: skip
     means["best regression"] = means[[name for name in (*REGRESSIONS, *WINDOW_REGRESSIONS) if name in means]].min(
         axis=1
     )
-    figure, axes = plt.subplots(figsize=(9, 0.5 * len(names) + 1.4))
+    figure, axes = plt.subplots(figsize=(9, 0.5 * len(names) + 2.0), layout="constrained")
     for place, name in enumerate(reversed(names)):
         if FLOOR in means and pd.notna(means.loc[name, FLOOR]):
             axes.plot([means.loc[name, FLOOR]] * 2, [place - 0.35, place + 0.35], color="black", linewidth=2)
@@ -158,6 +161,6 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
     axes.plot([], [], color="black", linewidth=2, label="floor")
     axes.set(yticks=range(len(names)), yticklabels=list(reversed(names)), xlabel="test mean square error (variance 1)")
     axes.grid(axis="x", alpha=0.3)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.16), ncols=3, fontsize="small")
+    figure.legend(loc="outside lower center", ncols=4, fontsize="small")
     figure.savefig(path, bbox_inches="tight", dpi=130)
     plt.close(figure)
