@@ -84,9 +84,9 @@ class HostOverrides:
         missing = temporal[:, [columns.get_loc("available_mask")]] == 0
         weight = torch.from_numpy(columns == "sample_weight").to(temporal.device)[:, None]
         temporal = self.scaled_columns(temporal, columns, 1)
-        kept = torch.tensor([self._keeps_covariates and name in self.futr_exog_list for name in columns])
-        kept = weight & ~temporal.isnan() | kept.to(temporal.device)[:, None]
-        temporal = temporal.masked_fill(missing & ~kept, 0.0)
+        names = self.futr_exog_list if self._keeps_covariates else []
+        covariate = torch.tensor([name in names for name in columns], device=temporal.device)[:, None]
+        temporal = temporal.masked_fill(missing & ~covariate & (~weight | temporal.isnan()), 0.0)
         batch = {**batch, "temporal": temporal}
         if batch.get("static") is not None:
             batch["static"] = self.scaled_columns(batch["static"], batch["static_cols"], 1)

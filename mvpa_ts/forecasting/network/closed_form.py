@@ -111,13 +111,13 @@ def least_squares_start(
         explained = (solution * (2.0 * covariance - variance @ solution)).sum((0, 1))
         spread = ((moments.future - explained) / total.sum()).clamp(min=0.0).sqrt()
         network.linear.bias.mul_(spread.repeat_interleave(outputs))
-    weighs = network.regressions is not None and not network.regressions.off
-    if network.regressions is not None and weighs:
-        network.regressions.step_score[:, -1] = _SCORES[-1]  # of the network alone, until its share is known
+    shares = None if network.regressions is None or network.regressions.off else network.regressions
+    if shares is not None:
+        shares.step_score[:, -1] = _SCORES[-1]  # of the network alone, until its share is known
     if config.level_reversion:
         network.reversion.copy_(reversion_strength * _return_to_zero(network, batches()))
-    if network.regressions is not None and weighs:
-        score = network.regressions.step_score[:, -1]
+    if shares is not None:
+        score = shares.step_score[:, -1]
         errors = []
         for number in _SCORES:
             score.fill_(number)
