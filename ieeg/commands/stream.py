@@ -43,6 +43,8 @@ UNITS |= {"millivolts": "mV", "microvolts": "µV", "microvolt": "µV", "nanovolt
 HEADER = "onset\tprobability\talarm\n"
 _PIECE_SECONDS = 5.0  # of a gap, which may last hours, are fed at once
 _GAP_SECONDS = 1.0  # timestamps come late by less; more is lost signal
+_LONGEST_GAP = 60.0  # a stream that pauses for longer is taken for ended, or for longer than its patience
+_CLOCKS = 20  # settings of the clock that are remembered
 _CLOCK_DRIFT = 1e-4  # the clocks of the stream and of its timestamps may go apart by so many seconds a second
 
 
@@ -196,10 +198,11 @@ def decisions(
     """Feed what comes to the detector, until nothing came for `patience` seconds or `seconds` of signal were seen.
 
     Where timestamps come more than a second late, and stay late, samples were lost: as many NaN take their place, so
-    that seconds stay seconds. Shorter losses add up until they are a second.
+    that seconds stay seconds. Shorter losses add up until they are a second. A clock that is set is no loss: see
+    `_Clock`.
     """
-    expected: float | None = None  # timestamp of the next sample if none is late or lost
-    fed, heard = 0, time.monotonic()
+    clock, heard = _Clock(source.sfreq, patience), time.monotonic()
+    fed, piece = 0, round(_PIECE_SECONDS * source.sfreq)
     while fed < seconds * source.sfreq:
         samples, times = inlet.pull_chunk(timeout=0.2, max_samples=max(1, round(source.sfreq)))
         if len(times) == 0:
@@ -208,30 +211,69 @@ def decisions(
             continue
         heard = time.monotonic()
         chunk: NDArray[np.float32] = np.asarray(samples, np.float32)[:, source.rows].T
-        # The first sample sets the clock.
-        expected = times[0] if expected is None else expected
-        late = times - expected - np.arange(len(times)) / source.sfreq
-        stays_late = np.minimum.accumulate(late[::-1])[::-1]
-        lost = np.zeros(len(times), int)  # samples, up to each place
         pieces: list[NDArray[np.float32]] = []
-        begin, piece = 0, round(_PIECE_SECONDS * source.sfreq)
+        begin = 0
         # A chunk may hold signal from both sides of a gap.
-        while (places := np.flatnonzero(stays_late - lost / source.sfreq > _GAP_SECONDS)).size:
-            place = places[0]
-            count = round(stays_late[place] * source.sfreq) - lost[place]
+        for place, count in clock.lost(times):
             print(f"mvpformer stream: {count / source.sfreq:.1f} s of signal were lost", file=sys.stderr)
             unknown = np.full((len(chunk), piece), np.nan, np.float32)
             pieces += [chunk[:, begin:place], *[unknown] * (count // piece), unknown[:, : count % piece]]
             begin = place
-            lost[place:] += count
         pieces.append(chunk[:, begin:])
-        length = sum(samples.shape[1] for samples in pieces)
-        fed += length
-        seconds_fed = length / source.sfreq
-        expected += seconds_fed + min((late - lost / source.sfreq).min(), _CLOCK_DRIFT * seconds_fed)
+        fed += sum(samples.shape[1] for samples in pieces)
         for piece_samples in pieces:
             yield from detector.feed(piece_samples)
     yield from detector.finish()
+
+
+class _Clock:
+    """Timestamps of a stream beside the number of its samples: which are late because signal was lost.
+
+    The clock was set, and nothing is lost, where stamps go back, where they return to where they were before, and where
+    they leap by more than a pause after which the stream would have been taken for ended. A leap of less than a minute
+    cannot be told from a loss.
+    """
+
+    def __init__(self, sfreq: float, patience: float) -> None:
+        self._sfreq, self._longest = sfreq, max(patience, _LONGEST_GAP)
+        self._expected: float | None = None  # timestamp of the next sample if none is late or lost
+        self._set, self._before = 0.0, [0.0]  # by how much the clock was set in all, now and before
+
+    def lost(self, times: NDArray[np.float64]) -> Iterator[tuple[int, int]]:
+        """Where in a chunk samples are missing, and how many."""
+        places = np.arange(len(times)) / self._sfreq
+        stamped = np.isfinite(times)
+        if self._expected is None and stamped.any():  # the first stamp sets the clock
+            self._expected = float((times - places)[stamped][0])
+        # A sample without a stamp is where it is expected.
+        late = np.where(stamped, times - (self._expected or 0.0) - places, 0.0)
+        inserted = 0
+        while True:
+            stays_late = np.minimum.accumulate(late[::-1])[::-1]
+            stays_early = np.maximum.accumulate(late[::-1])[::-1]
+            moved = np.flatnonzero((stays_late > _GAP_SECONDS) | (stays_early < -_GAP_SECONDS))
+            if not len(moved):
+                break
+            place = moved[0]
+            step = float(stays_late[place] if stays_late[place] > _GAP_SECONDS else stays_early[place])
+            returned = any(abs(self._set + step - before) <= _GAP_SECONDS for before in self._before)
+            if step < 0 or returned or step > self._longest:
+                way = "back" if step < 0 else "forward"
+                print(f"mvpformer stream: the clock was set {way} by {abs(step):.1f} s; no loss", file=sys.stderr)
+                self._set += step
+                self._before = [*self._before[-_CLOCKS:], self._set]
+            else:
+                count = round(step * self._sfreq)
+                step = count / self._sfreq
+                inserted += count
+                yield int(place), count
+            late[place:] -= np.where(stamped[place:], step, 0.0)
+            self._expected = (self._expected or 0.0) + step
+        if self._expected is not None:
+            passed = len(times) / self._sfreq
+            # A stamp far too early that does not stay so is a slip of that one stamp.
+            earliest = late[late > -_GAP_SECONDS].min(initial=math.inf)
+            self._expected += passed + min(earliest, _CLOCK_DRIFT * (passed + inserted / self._sfreq))
 
 
 def show(decision: Decision, output: TextIO | None) -> None:

@@ -149,10 +149,10 @@ def test_a_gap_inside_of_a_chunk(capsys):
 
 
 def test_hours_of_loss_come_in_pieces():
-    """A hundred channels of ten hours at once would fill the memory."""
+    """A hundred channels of ten hours at once would fill the memory. The patience says that hours may pass."""
     detector, source = Detector(), Source(RATE, ("A1",), [0], "µV")
     inlet = Inlet((np.ones((512, 1)), 0.0), (np.ones((512, 1)), 36000.0))
-    assert [*decisions(inlet, source, detector, patience=0.0)] == ["end"]  # type: ignore[arg-type]
+    assert [*decisions(inlet, source, detector, patience=36000.0, seconds=36001.0)] == ["end"]  # type: ignore[arg-type]
     assert max(part.shape[1] for part in detector.fed) <= 5 * RATE
     assert sum(part.shape[1] for part in detector.fed) == 36001 * RATE
     assert sum(int(np.isnan(part).sum()) for part in detector.fed) == 35999 * RATE
@@ -188,6 +188,45 @@ def test_a_clock_that_drifts_and_stamps_that_come_late_are_no_loss(clock):
     fed = fed_by(*chunks, rate=8.0)
     assert len(fed) == 8 * 6 * 3600
     assert not np.isnan(fed).any()
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        {20: -15.0, 40: 15.0},
+        {20: -15.0, 30: -7.0, 40: 7.0, 50: 15.0},
+        {10: -3600.0},
+        {20: 5000.0},
+        {20: 86400.0, 40: -86400.0},
+        {20: 1.7e9},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("size", [512, 700])
+def test_a_clock_that_is_set_is_no_loss(steps, size, capsys):
+    """No sample is missing: those of a minute, in order, are what the detector gets."""
+    samples = np.arange(60 * 512, dtype=np.float64)[:, None]
+    stamps = samples[:, 0] / RATE + sum(step * (samples[:, 0] >= RATE * second) for second, step in steps.items())
+    fed = fed_by(*((samples[first : first + size], stamps[first : first + size]) for first in range(0, 60 * 512, size)))
+    np.testing.assert_array_equal(fed, samples[:, 0])
+    assert capsys.readouterr().err.count("the clock was set") == len(steps)
+
+
+def test_signal_that_is_lost_after_the_clock_was_set(capsys):
+    fed = fed_by((np.ones((512, 1)), 0.0), (np.ones((512, 1)), 1.0 - 15.0), (np.ones((512, 1)), 2.0 - 15.0 + 6.0))
+    assert np.flatnonzero(np.isnan(fed)).tolist() == [*range(1024, 1024 + 6 * 512)]
+    assert "6.0 s of signal were lost" in capsys.readouterr().err
+
+
+def test_stamps_that_slip_or_lack_are_no_loss():
+    stamps = np.arange(20 * 512) / RATE
+    stamps[[700, 5119]] -= 15.0  # one in the middle of a chunk, one at its end
+    stamps[3000:3100] = np.nan
+    chunks = [(np.ones((512, 1)), stamps[first : first + 512]) for first in range(0, 20 * 512, 512)]
+    assert not np.isnan(fed_by(*chunks)).any()
+    assert len(fed_by(*chunks)) == 20 * 512
+    unstamped = np.concatenate([np.full(512, np.nan), 1.0 + np.arange(512) / RATE])
+    assert len(fed_by((np.ones((1024, 1)), unstamped))) == 1024
 
 
 def info_of(**changes: Any) -> SimpleNamespace:
