@@ -23,9 +23,11 @@ OPEN_SECONDS = 60.0
 # Columns of an events.tsv that may say what an event is, the first one first.
 TEXT_COLUMNS = ("eventType", "trial_type", "event_type", "type", "value")
 # Columns that may state when an event ends, where its duration is not stated.
-END_COLUMNS = ("offset", "end", "stop")
+END_COLUMNS = ("offset", "end", "stop", "end_time", "endtime", "offset_time", "stop_time", "onset_end")
 # A longer seizure is rare, and a duration in samples or milliseconds is nearly always longer.
 LONG_SECONDS = 600.0
+# As an onset, this is a date of after 2001: no recording lasts so long.
+_A_DATE = 1e9
 
 # English, German (Anfall, Anfälle, Anfallsbeginn, Krise, iktal), French (crise) and Spanish (crisis); of the Temple
 # University's types all but nesz, which is a seizure that is not epileptic.
@@ -66,7 +68,11 @@ _END = re.compile(
 # Words that may well mean a seizure but are not taken for one: a fit, an absence and an event are much else too.
 _DOUBTFUL = re.compile(
     r"\w*(?:krampf|convuls|konvuls|tonic|tonisch|clon|klon|attack|absence|absenz|paroxysm|spasm|epilep|ictus|seiz"
-    r"|anfall|[fb]{1,2}tc|gtc)\w*|\b(?:fits?|spells?|events?|episodes?|fias|fas|fiac|faos|sps|cps|szr?)\b",
+    r"|anfall|[fb]{1,2}tc|gtc)\w*|\bsz(?:start|begin|onset|on|end|stop|off)\w*"
+    r"|\b(?:fits?|spells?|events?|episodes?|fias|fas|fiac|faos|sps|cps|t?tcs|szr?)\b"
+    # Danish and Swedish, Dutch, Italian, Polish, Czech, Turkish, Finnish, Hungarian, Russian, Chinese, Japanese, Korean
+    r"|\w*(?:anfald|aanval|napad|z[áa]chvat|n[öo]bet|kohtau|roham|приступ|припад|судорог|发作|癫痫|発作|발작|경련)\w*"
+    r"|\b(?:insult|toeval|crisi)\b",
     re.IGNORECASE,
 )
 
@@ -290,6 +296,10 @@ def check_times(
     ]
     for column, wrong in (("onset", outside), ("duration", long)):
         likely = [unit for unit, scale in units.items() if wrong and max(wrong) / scale <= duration]
+        if not likely and column == "onset" and min(wrong, default=0.0) >= _A_DATE:
+            likely.append("seconds since 1970")
+        if not likely and wrong and max(wrong) / 1e6 <= duration:
+            likely.append("microseconds")
         if likely:
             raise ValueError(
                 f"{path}: a seizure has the {column} {wrong[0]:g}, and the recording lasts {duration:g} s. The column "
@@ -330,7 +340,7 @@ def read_events(path: Path, words: Sequence[str] = ()) -> list[Event]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be text in UTF-8, byte {error.start} is not; save it as UTF-8") from error
     # A cell with a single quotation mark would else swallow the rows that follow.
-    rows = csv.DictReader(io.StringIO(content), delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows = csv.DictReader(io.StringIO(content, newline=None), delimiter="\t", quoting=csv.QUOTE_NONE)
     try:
         return _events(rows, path, words)
     except csv.Error as error:
@@ -338,10 +348,11 @@ def read_events(path: Path, words: Sequence[str] = ()) -> list[Event]:
 
 
 def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list[Event]:
-    names = rows.fieldnames or ()
+    names = _as_in_bids(rows.fieldnames or ())
     if "onset" not in names:
         raise ValueError(
-            f"{path} has no column onset; its columns are {', '.join(names) or 'none'} (tabs must separate them)"
+            f"{path} has no column onset; its columns are {', '.join(rows.fieldnames or ()) or 'none'} (tabs must "
+            "separate them)"
         )
     columns = [name for name in TEXT_COLUMNS if name in names]
     if not columns:
@@ -351,7 +362,8 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
             stacklevel=2,
         )
     end = next((name for name in END_COLUMNS if name in names), "")
-    events = []
+    rows.fieldnames = names
+    events, unread = [], []
     for row in rows:
         # A table may have several columns of texts, and the seizure may stand in any of them.
         texts = [row[column] for column in columns if (row[column] or "n/a") != "n/a"]
@@ -370,9 +382,24 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
             # An unreadable row that is no seizure changes no score. One that is a seizure must not vanish.
             if is_seizure(text, words):
                 raise ValueError(f"{path}, line {rows.line_num}, a seizure: {error}") from None
+            unread.append(rows.line_num)
             continue
         events.append((onset, length or 0.0, text))
+    if unread:
+        lines = ", ".join(map(str, unread[:5])) + (", …" if unread[5:] else "")
+        warnings.warn(
+            f"{path}: rows that are no seizure and state no time are left out, line {lines}",
+            stacklevel=3,
+        )
     return events
+
+
+def _as_in_bids(names: Sequence[str]) -> list[str]:
+    """Names of columns, those that BIDS has as BIDS spells them: Excel users write "Onset"."""
+    spelled = {name.lower(): name for name in ("onset", "duration", *TEXT_COLUMNS, *END_COLUMNS)}
+    meant = [spelled.get(name.strip().lower(), name) for name in names]
+    # Two columns that differ in their spelling only stay what they are.
+    return [new if meant.count(new) == 1 else name for name, new in zip(names, meant, strict=True)]
 
 
 def _seconds(row: dict[str, str], name: str) -> float | None:

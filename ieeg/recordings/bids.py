@@ -149,7 +149,7 @@ def sidecar(path: Path, bids: Any, suffix: str) -> Path | None:
     """The table or JSON file ("channels.tsv") that speaks of a recording, beside it or inherited in BIDS; else None."""
     if (table := beside(path, suffix)).is_file():
         return table
-    if bids is None or bids_root(path) is None:
+    if bids is None or bids.datatype is None:
         return None
     kind, _, ending = suffix.partition(".")
     inherited = bids.find_matching_sidecar(kind, f".{ending}", on_error="ignore")
@@ -165,12 +165,14 @@ def bids_path(path: Path) -> Any:
 
     root = bids_root(path) if path.parent.name in ("ieeg", "eeg") else None
     if root is None:
-        # A part of a data set that was copied without its description: the names and the table still say who it is.
-        subject = path.name.partition("_")[0]
-        if not beside(path, "channels.tsv").is_file() or not subject.removeprefix("sub-").isalnum():
+        # A part of a data set that was copied without its description: the names still say who it is.
+        subject, *entities = path.name.partition(".")[0].split("_")
+        in_bids = entities[-1:] in (["ieeg"], ["eeg"]) and all("-" in entity for entity in entities[:-1])
+        if not (in_bids or beside(path, "channels.tsv").is_file()) or not subject.removeprefix("sub-").isalnum():
             return None
         root = next((folder.parent for folder in path.parents if folder.name == subject), path.parent)
-        return mne_bids.BIDSPath(subject=subject.removeprefix("sub-"), root=root, check=False)
+        if not (in_bids and path.parent.name in ("ieeg", "eeg")):
+            return mne_bids.BIDSPath(subject=subject.removeprefix("sub-"), root=root, check=False)
     return mne_bids.get_bids_path_from_fname(path, check=False).update(root=root)
 
 

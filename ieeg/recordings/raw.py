@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import OTHER_TYPE, natural_order, not_eeg, plain_name
 from mvpa_ts.ieeg.recordings.edf import check_rates
-from mvpa_ts.ieeg.recordings.guards import damage_is_an_error
+from mvpa_ts.ieeg.recordings.guards import damage_is_an_error, noted
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, Signal, warn_if_implausible
 from mvpa_ts.ieeg.recordings.units import microvolt_scales
 
@@ -97,6 +97,27 @@ def recording_from_raw(
     ValueError
         No channel is EEG, a chosen channel is missing, channels are stored at several rates, or a unit is unknown.
     """
+    with noted() as notes:
+        recording = _recording(
+            raw, name, subject, unit, units, seizures, open_seconds, preprocessed, channels, seizure_words
+        )
+    recording.notes = tuple(notes)
+    return recording
+
+
+def _recording(
+    raw: mne.io.BaseRaw,
+    name: str,
+    subject: str | None,
+    unit: str | None,
+    units: dict[str, str] | None,
+    seizures: Sequence[Interval] | None,
+    open_seconds: float | None,
+    preprocessed: bool,
+    channels: Sequence[str] | None,
+    seizure_words: Sequence[str],
+) -> Recording:
+    """See `recording_from_raw`."""
     check_choices(channels, seizure_words, open_seconds)
     kept, dropped = eeg_channels(raw, channels, name)
     if not kept:

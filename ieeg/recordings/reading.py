@@ -29,11 +29,11 @@ from mvpa_ts.ieeg.recordings.bids import (
 )
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.edf import ANNOTATIONS, EDF_SUFFIXES, check_edf, relative_rates
-from mvpa_ts.ieeg.recordings.guards import check_regular, damage_is_an_error
+from mvpa_ts.ieeg.recordings.guards import check_regular, damage_is_an_error, noted
 from mvpa_ts.ieeg.recordings.headers import check_brainvision, check_fif, check_gdf
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
-from mvpa_ts.ieeg.recordings.recording import UNITS, Interval, Recording, microvolts
-from mvpa_ts.ieeg.recordings.units import stated_units
+from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts
+from mvpa_ts.ieeg.recordings.units import stated_units, with_units_of_table
 
 if TYPE_CHECKING:
     import mne
@@ -50,6 +50,8 @@ HANDLED_HERE = ("mixed sampling frequencies", "naming conventions", "names are n
 OTHER_SUFFIXES = (
     *(".trc", ".nwb", ".mefd", ".mef", ".cnt", ".set", ".lay", ".mff", ".ncs", ".smr", ".smrx", ".plx", ".pl2", ".rhd"),
     *(".rhs", ".rec", ".besa", *(f".ns{number}" for number in range(1, 7))),
+    *(".e", ".21e", ".xdf", ".nedf", ".egi", ".nex", ".nex5", ".tdms", ".bci2000", ".edf.gz", ".bdf.gz", ".gdf.gz"),
+    *(".edf.zip", ".bdf.zip", ".edf.bz2", ".edf.xz", ".mef3", ".sig", ".bni", ".eeg"),
 )
 # Folders of a BIDS data set that may hold other copies of its recordings, or files of none.
 NOT_BIDS_DATA = {"sourcedata", "code", "stimuli"}
@@ -119,7 +121,31 @@ def read_recording(
     >>> recording
     <Recording night: 4 channels, 60.0 s at 512 Hz, 1 seizure>
     """
-    path = Path(path)
+    options: dict[str, Any] = {
+        "unit": unit,
+        "rate": rate,
+        "channels": channels,
+        "truncated": truncated,
+        "open_seconds": open_seconds,
+        "seizure_words": seizure_words,
+    }
+    with noted() as notes:
+        recording = _read(Path(path), subject=subject, **options)
+    recording.notes = tuple(notes)
+    return recording
+
+
+def _read(
+    path: Path,
+    subject: str | None,
+    unit: str | None,
+    rate: float | None,
+    channels: Sequence[str] | None,
+    truncated: Literal["error", "read"],
+    open_seconds: float | None,
+    seizure_words: Sequence[str],
+) -> Recording:
+    """See `read_recording`."""
     if truncated not in ("error", "read"):
         raise ValueError(f'truncated must be "error" or "read", got {truncated!r}')
     # A wrong unit is named before a file is opened, which for a folder may take minutes.
@@ -138,22 +164,13 @@ def read_recording(
         recording = read_swec(path, subject=subject)
         warn_of_differences(recording)
         return recording if channels is None else _chosen(recording, channels)
-    options: dict[str, Any] = {
-        "subject": subject,
-        "unit": unit,
-        "rate": rate,
-        "channels": channels,
-        "truncated": truncated,
-        "open_seconds": open_seconds,
-        "seizure_words": seizure_words,
-    }
     if path.is_dir():
         recordings = find_recordings(path)
         if not recordings:
             raise FileNotFoundError(f"{path} holds no recording ({', '.join(SUFFIXES)} or SWEC .h5)")
         if len(recordings) > 1:
             raise ValueError(f"{path} holds {len(recordings)} recordings, such as {recordings[0]}: name one")
-        return read_recording(recordings[0], **options)
+        return _read(recordings[0], subject, unit, rate, channels, truncated, open_seconds, seizure_words)
     check_kind(path)
     _check_header(path, truncated)
     with damage_is_an_error(path):
@@ -276,8 +293,8 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
     """Files and SWEC subject folders below a folder that `read_recording` reads, sorted.
 
     A FIF file that MNE split counts once, by its first part. Hidden files and derivatives are left out, and of a BIDS
-    data set also its folders sourcedata, code and stimuli. Linked folders are followed, each once. A warning lists
-    `other_recordings`.
+    data set also its folders sourcedata, code and stimuli. Linked folders are followed, each once, and so is a file to
+    which several links lead. Warnings list such links, and `other_recordings`.
     """
     folder = Path(folder)
     if not folder.exists():
@@ -295,21 +312,37 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
     if others := other_recordings(folder):
         listed = ", ".join(str(path.relative_to(folder)) for path in others[:5]) + (", …" if others[5:] else "")
         warnings.warn(
-            f"{folder}: {len(others)} recordings of a kind that is not read: {listed}. Export them to EDF, or in "
-            f"Python use {FROM_MNE}",
+            f"{folder}: {len(others)} recording{'s' * (len(others) > 1)} of a kind that is not read: {listed}. Export "
+            f"them to EDF (or unpack them), or in Python use {FROM_MNE}",
             stacklevel=2,
         )
-    return sorted(recordings)
+    once: dict[str, Path] = {}
+    # The file itself before links to it.
+    for path in sorted(recordings, key=lambda path: (path.is_symlink(), path)):
+        once.setdefault(os.path.realpath(path), path)
+    if links := sorted(recordings - {*once.values()}):
+        listed = ", ".join(
+            f"{path.relative_to(folder)} ({once[os.path.realpath(path)].relative_to(folder)})" for path in links[:5]
+        )
+        warnings.warn(
+            f"{folder}: links to recordings that are there already are left out: {listed}{', …' if links[5:] else ''}",
+            stacklevel=2,
+        )
+    return sorted(once.values())
 
 
 def other_recordings(folder: str | os.PathLike[str]) -> list[Path]:
     """Files below a folder that hold recordings of a kind that `read_recording` does not read, sorted."""
-    return sorted(
-        parent / name
-        for parent, names in _folders(Path(folder))
-        for name in names
-        if name.lower().endswith(OTHER_SUFFIXES)
-    )
+    others = []
+    for parent, names in _folders(Path(folder)):
+        # The samples of BrainVision have the ending of another program.
+        brainvision = any(name.lower().endswith(".vhdr") for name in names)
+        others += [
+            parent / name
+            for name in names
+            if name.lower().endswith(OTHER_SUFFIXES) and not (name.lower().endswith(".eeg") and brainvision)
+        ]
+    return sorted(others)
 
 
 def _folders(folder: Path) -> Iterator[tuple[Path, set[str]]]:
@@ -395,8 +428,12 @@ def _read_raw(
 ) -> tuple[mne.io.BaseRaw, dict[str, str], list[str], dict[str, str] | None]:
     """The file as a Raw with EEG channels at their own rate, what is left out and why, what is kept, stated units."""
     table = sidecar(path, bids, "channels.tsv")
-    if table is not None and bids_root(path) is None:
-        warnings.warn(f"{table} is used as in BIDS, though no dataset_description.json lies above it", stacklevel=4)
+    if table is None and bids is None:
+        _warn_of_name(path, ("channels.tsv",), "lists the channels", "channels.tsv")
+    if (table is not None or bids is not None) and bids_root(path) is None:
+        # Without the file's name, so that it is said once for a folder.
+        what = f"sub-… in the names of {path.parent}" if table is None else str(table)
+        warnings.warn(f"{what} is used as in BIDS, though no dataset_description.json lies above it", stacklevel=4)
     raw = _open_raw(path)
     stored_names = list(raw.ch_names)
     rows = {} if table is None else rows_of_channels(stored_names, read_channel_table(table), str(table))
@@ -425,9 +462,7 @@ def _read_raw(
         apply_rows(raw, rows)
     units = stated_units(raw)
     if units is not None:
-        # A file may leave the units to the table; where it states one, the file decides.
-        stated = {row["name"]: row.get("units", "") for row in rows.values() if row.get("units", "").lower() in UNITS}
-        units |= {name: unit for name, unit in stated.items() if units.get(name, "").lower() not in UNITS}
+        units = with_units_of_table(units, {row["name"]: row.get("units", "") for row in rows.values()}, str(table))
     return raw, dropped, names, units
 
 
@@ -469,6 +504,16 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
     return raw
 
 
+def _warn_of_name(path: Path, names: Sequence[str], what: str, suffix: str) -> None:
+    """Warn of tables beside a file whose names do not say that they are the file's."""
+    for name in names:
+        if (path.parent / name).is_file():
+            warnings.warn(
+                f"{path.parent / name} is not read. If it {what} of {path.name}, call it {beside(path, suffix).name}",
+                stacklevel=5,
+            )
+
+
 def events_table(path: Path) -> Path:
     """The table beside a file that states its seizures, whether it is there or not: s1_events.tsv for s1.edf."""
     return beside(path, "events.tsv")
@@ -480,13 +525,8 @@ def _sidecar_seizures(
     """Seizures of the table beside the file, or None if there is none or it says nothing of seizures."""
     table = sidecar(path, bids, "events.tsv")
     if table is None:
-        for name in () if bids is not None else ("events.tsv", f"{_stem(path)}.tsv"):
-            if (path.parent / name).is_file():
-                warnings.warn(
-                    f"{path.parent / name} is not read. If it lists the seizures of {path.name}, call it "
-                    f"{events_table(path).name}",
-                    stacklevel=4,
-                )
+        if bids is None:
+            _warn_of_name(path, ("events.tsv", f"{_stem(path)}.tsv"), "lists the seizures", "events.tsv")
         return None
     duration = raw.n_times / raw.info["sfreq"]
     events = read_events(table, words)

@@ -21,6 +21,9 @@ Interval = tuple[float, float]
 
 # Microvolts in one of each unit, by its lower-case name.
 UNITS = {"v": 1e6, "mv": 1e3, "µv": 1.0, "uv": 1.0, "nv": 1e-3}
+# BIDS once wrote microV, and programs write units in full.
+_WORDS = {"volt": 1e6, "millivolt": 1e3, "microvolt": 1.0, "nanovolt": 1e-3}
+UNITS |= {"microv": 1.0} | _WORDS | {f"{word}s": scale for word, scale in _WORDS.items()}
 
 # Samples per second; resampling from fewer would take filters without end.
 MIN_RATE = 0.1
@@ -85,6 +88,8 @@ class Recording:
         Sample of the source with which the recording begins.
     bad_spans : sequence of (onset, offset), optional
         Stretches that somebody marked as bad (``BAD_…`` in MNE): a detector does not score them.
+    notes : sequence of str, optional
+        What was warned of when the recording was read, such as rows and words that were left out.
 
     Raises
     ------
@@ -118,6 +123,7 @@ class Recording:
         channel_indices: Sequence[int] | None = None,
         first_sample: int = 0,
         bad_spans: Sequence[Interval] = (),
+        notes: Sequence[str] = (),
     ) -> None:
         self.channel_names = tuple(channel_names)
         if isinstance(channel_names, str) or not all(isinstance(channel, str) for channel in self.channel_names):
@@ -142,6 +148,7 @@ class Recording:
         self.preprocessed = preprocessed
         self.dropped = dict(dropped or {})
         self.first_sample = int(first_sample)
+        self.notes = tuple(notes)
         self._indices = np.arange(len(self.channel_names)) if channel_indices is None else np.asarray(channel_indices)
         if len(self._indices) != len(self.channel_names):
             raise ValueError(f"{name}: {len(self._indices)} channel_indices for {len(self.channel_names)} channels")
@@ -258,6 +265,7 @@ class Recording:
             "channel_indices": self._indices,
             "first_sample": self.first_sample,
             "bad_spans": self.bad_spans,
+            "notes": self.notes,
         }
         return Recording(self.source, **settings | changes)
 
@@ -368,11 +376,28 @@ def warn_if_implausible(recording: Recording) -> None:
         warnings.warn(f"{said}, {usual}: is the unit right?", stacklevel=3)
     elif level > WHITE_UV and np.median(np.nanvar(np.diff(x), axis=1) / deviations**2) > WHITE_RATIO:
         warnings.warn(f"{said} ({usual}), and they are white noise: is an electrode connected?", stacklevel=3)
+    names = [name for name, usable in zip(recording.channel_names, alive, strict=True) if usable]
+    loud = [name for name, deviation in zip(names, deviations, strict=True) if deviation > PLAUSIBLE_UV[1] >= level]
+    if loud:
+        warnings.warn(
+            f"{recording.name}: {', '.join(loud[:5])}{', …' if loud[5:] else ''} have a standard deviation of up to "
+            f"{deviations.max():.3g} µV where the other channels have {level:.3g} µV ({usual}): leave them out "
+            "(--channels, or mark them bad) if their gain is wrong",
+            stacklevel=3,
+        )
     if len(x) > 1 and np.nanvar(x - np.nanmedian(x, axis=0)) < SAME_SHARE * level**2:
         warnings.warn(
             f"{recording.name}: all {len(x)} channels hold the same signal, of which a median reference leaves nothing",
             stacklevel=3,
         )
+    elif len(x) > 1:
+        _, first, counts = np.unique(x, axis=0, return_index=True, return_counts=True)
+        if len(copied := [names[index] for index in first[counts > 1]]):
+            warnings.warn(
+                f"{recording.name}: {', '.join(copied[:5])}{', …' if copied[5:] else ''} hold the same samples as "
+                "another channel each: one signal counts twice",
+                stacklevel=3,
+            )
 
 
 def _cut(seizures: Sequence[Interval], duration: float, name: str) -> tuple[Interval, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +24,39 @@ def stated_units(raw: mne.io.BaseRaw) -> dict[str, str] | None:
     # Of GDF, MNE keeps no more than what it multiplies by: 1 is for units that it does not know.
     factors = _factors(raw)
     return {channel: {1e-6: "µV", 1e-3: "mV"}.get(factor, "") for channel, factor in factors.items()} or None
+
+
+def with_units_of_table(units: Mapping[str, str], table: Mapping[str, str], where: str) -> dict[str, str]:
+    """Units by channel as the file states them or, where it states none, a table; where both do, the file decides.
+
+    Parameters
+    ----------
+    units, table : mapping of channel to unit
+    where : str
+        The table, for a warning where the two differ.
+    """
+    merged, differ = dict(units), []
+    for channel, unit in table.items():
+        scale, of_file = _known(unit), _known(units.get(channel, ""))
+        if scale is not None and of_file is None:
+            merged[channel] = unit
+        elif scale is not None and scale != of_file:
+            differ.append(f"{channel} in {unit} ({units[channel]} in the file)")
+    if differ:
+        warnings.warn(
+            f"{where} states other units than the file, which is believed: {', '.join(differ[:5])}"
+            f"{', …' if differ[5:] else ''}",
+            stacklevel=5,
+        )
+    return merged
+
+
+def _known(unit: str) -> float | None:
+    """Microvolts in one of a unit, None where it is none that we know."""
+    try:
+        return microvolts(unit)
+    except ValueError:
+        return None
 
 
 def microvolt_scales(
@@ -47,6 +82,8 @@ def microvolt_scales(
     if units is None and not raw.preload:
         stated = stated_units(raw) or {}
     factors = _factors(raw)
+    if units is None and not raw.preload:
+        _check_joined(raw, [raw.ch_names[i] for i in kept], name)
     unknown, unit_scales = [], {}
     for i in kept:
         channel = raw.ch_names[i]
@@ -71,6 +108,25 @@ def microvolt_scales(
             "leave unit out (--unit in a command); it is for channels without a known unit"
         )
     return scale
+
+
+def _check_joined(raw: mne.io.BaseRaw, channels: Sequence[str], name: str) -> None:
+    """Raise a ValueError where the files of a joined Raw have units of which MNE makes different things."""
+    import mne
+
+    files = [*dict.fromkeys(str(file) for file in raw.filenames if file)]
+    made: dict[str, set[float]] = {channel: set() for channel in channels}
+    for file in files if len(files) > 1 else ():
+        alone = mne.io.read_raw(file, preload=False, verbose="error")
+        factors, stated = _factors(alone), stated_units(alone) or {}
+        for channel in channels:
+            if (scale := _known(stated.get(channel, ""))) is not None and channel in factors:
+                made[channel].add(scale / factors[channel])
+    if wrong := [channel for channel, scales in made.items() if len(scales) > 1]:
+        raise ValueError(
+            f"{name}: the files that were joined state units of {', '.join(wrong[:5])} of which MNE takes some, such "
+            f"as nV, for volts: take {', '.join(os.path.basename(file) for file in files[:3])}, … one by one"
+        )
 
 
 def _factors(raw: mne.io.BaseRaw) -> dict[str, float]:

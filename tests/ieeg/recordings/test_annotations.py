@@ -204,7 +204,8 @@ def test_only_seizures_need_numbers(tmp_path):
     table = tmp_path / "x_events.tsv"
     rows = ["n/a\t5\tartefact", "soon\t5\tartefact", "3\tlong\tartefact", "7\tn/a\tspike", "10\t20\tsz", "4"]
     table.write_text("onset\tduration\ttrial_type\n" + "\n".join(rows) + "\n")
-    assert read_events(table) == [(7.0, 0.0, "spike"), (10.0, 20.0, "sz"), (4.0, 0.0, "")]
+    with pytest.warns(UserWarning, match=r"x_events\.tsv: rows that are no seizure .* are left out, line 2, 3, 4$"):
+        assert read_events(table) == [(7.0, 0.0, "spike"), (10.0, 20.0, "sz"), (4.0, 0.0, "")]
     assert read_seizures(table, 100.0) == [(10.0, 30.0)]
 
 
@@ -243,6 +244,14 @@ def test_a_table_in_another_encoding_is_named(tmp_path, encoding):
         read_events(table)
     table.write_bytes(text.encode("utf-8-sig"))
     assert read_seizures(table, 100.0) == [(10.0, 30.0), (30.0, 50.0)]
+
+
+@pytest.mark.parametrize("heading", ["Onset\tDuration\tTrial_Type", "onset \t duration\tEVENTTYPE"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+def test_names_of_columns_and_ends_of_lines_of_other_programs(tmp_path, heading, line_end):
+    table = tmp_path / "x_events.tsv"
+    table.write_bytes(line_end.join([heading, "10\t20\tsz", "50\t5\tsz", ""]).encode())
+    assert read_seizures(table, 100.0) == [(10.0, 30.0), (50.0, 55.0)]
 
 
 def test_an_empty_table_is_named(tmp_path):
@@ -352,7 +361,7 @@ def test_two_marks_of_one_seizure_end_with_the_last(events, expected):
         assert seizures_from_events([(onset, 0, text) for onset, text in events], 1000.0) == expected
 
 
-@pytest.mark.parametrize("name", ["end", "stop", "offset"])
+@pytest.mark.parametrize("name", ["end", "stop", "offset", "End", "end_time", "Stop_Time", " offset "])
 @pytest.mark.parametrize("duration", ["", "n/a\t"])
 def test_a_column_of_ends(tmp_path, name, duration):
     table = tmp_path / "x_events.tsv"
@@ -364,7 +373,10 @@ def test_a_column_of_ends(tmp_path, name, duration):
 @pytest.mark.parametrize(
     ("texts", "words"),
     [(["FBTCS"], "FBTCS"), (["EEG onset", "EEG offset"], "onset, offset"), (["Krampf"], "Krampf"),
-     (["onset", "offset"], "onset, offset"), (["Jane Roe Absence"], "Absence"), (["sz", "GTCS 2"], "GTCS")],
+     (["onset", "offset"], "onset, offset"), (["napad padaczkowy"], "napad"), (["Nöbet 1"], "Nöbet"),
+     (["приступ"], "приступ"), (["発作"], "発作"), (["epileptische aanval"], "epileptische, aanval"), (["TCS"], "TCS"),
+     (["SeizureStart", "SeizureEnd"], "SeizureStart, SeizureEnd"), (["szstart"], "szstart"),
+     (["Jane Roe Absence"], "Absence"), (["sz", "GTCS 2"], "GTCS")],
 )  # fmt: skip
 def test_words_that_are_not_understood_are_listed(texts, words):
     with pytest.warns(UserWarning, match=rf"^night: .*not taken for seizures: {words}\. .*--seizure-words"):
@@ -388,6 +400,8 @@ def test_other_words_are_not_listed(text):
         ("100000\t20\tsz", "onset 100000, .* likely in milliseconds or samples"),
         ("38\t10240\tsz", "duration 10240, .* likely in milliseconds or samples"),
         ("290000\t20000\tsz", "likely in milliseconds"),
+        ("38000000\t20000000\tsz", "onset 3.8e.07, .* likely in microseconds"),
+        ("1577880038\t20\tsz", "onset 1.57788e.09, .* likely in seconds since 1970"),
     ],
 )
 def test_times_that_are_no_seconds_are_refused(tmp_path, row, message):

@@ -149,3 +149,46 @@ def test_a_table_beside_a_file_of_no_data_set(tmp_path, name):
     assert recording.dropped == {"A2": "marked bad"}
     assert recording.subject == name.partition("_")[0]
     np.testing.assert_allclose(np.abs(recording.read(0, 5120)).max(1), [1000, 1], rtol=1e-3)
+
+
+def test_the_subject_of_a_data_set_without_its_description(tmp_path):
+    """A session of somebody: the names, participants.tsv, scans.tsv and tables of the folders above still count."""
+    folder = tmp_path / "sub-07" / "ses-2" / "ieeg"
+    folder.mkdir(parents=True)
+    path = folder / "sub-07_ses-2_task-x_ieeg.edf"
+    edfio.Edf([contact(number, f"A{number}") for number in (1, 2, 3)]).write(path)
+    (tmp_path / "participants.tsv").write_text("participant_id\tage\nsub-07\t41\n")
+    (folder.parent / "sub-07_ses-2_scans.tsv").write_text(
+        f"filename\tacq_time\nieeg/{path.name}\t2021-03-01T10:00:00\n"
+    )
+    (folder.parent / "sub-07_ses-2_events.tsv").write_text("onset\tduration\ttrial_type\n3\t4\tsz\n")
+    with pytest.warns(UserWarning, match=r"sub-… in the names of .* no dataset_description\.json lies above it$"):
+        recording = read_recording(path)
+    assert (recording.subject, recording.metadata["age"], recording.seizures) == ("sub-07", 41.0, ((3.0, 7.0),))
+    assert recording.metadata["start"] == "2021-03-01T10:00:00+00:00"
+
+
+def test_a_table_whose_name_does_not_say_whose_it_is(tmp_path):
+    edfio.Edf([contact(1, "A1")]).write(tmp_path / "night.edf")
+    (tmp_path / "channels.tsv").write_text("name\ttype\tstatus\nA1\tSEEG\tbad\n")
+    with pytest.warns(
+        UserWarning, match=r"channels\.tsv is not read\. .* channels of night\.edf, call it night_channels"
+    ):
+        assert read_recording(tmp_path / "night.edf").dropped == {}
+
+
+@pytest.mark.parametrize(("unit", "scale"), [("microV", 1), ("Microvolts", 1), ("millivolt", 1000), ("uV", 1)])
+def test_units_in_words(tmp_path, unit, scale):
+    edfio.Edf([edfio.EdfSignal(np.sin(np.arange(5120)), 256, label="A1")]).write(tmp_path / "night.edf")
+    (tmp_path / "night_channels.tsv").write_text(f"name\ttype\tunits\nA1\tSEEG\t{unit}\n")
+    with pytest.warns(UserWarning, match="is used as in BIDS"):
+        recording = read_recording(tmp_path / "night.edf")
+    np.testing.assert_allclose(np.abs(recording.read(0, 5120)).max(), scale, rtol=1e-3)
+
+
+def test_units_of_file_and_table_that_differ(tmp_path):
+    edfio.Edf([contact(1, "A1")]).write(tmp_path / "night.edf")
+    (tmp_path / "night_channels.tsv").write_text("name\ttype\tunits\nA1\tSEEG\tmV\n")
+    with pytest.warns(UserWarning, match=r"other units than the file, which is believed: A1 in mV \(µV in the file\)"):
+        recording = read_recording(tmp_path / "night.edf")
+    np.testing.assert_allclose(np.abs(recording.read(0, 5120)).max(), 10, rtol=1e-2)

@@ -201,6 +201,15 @@ def test_joined_files_have_the_units_that_mne_gives_them(tmp_path, order):
     np.testing.assert_allclose(recording.read(0, recording.num_samples), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("order", [("V", "nV"), ("nV", "V"), ("uV", "nV")])
+def test_joined_files_of_which_mne_misreads_one_are_refused(tmp_path, order):
+    for number, unit in enumerate(order):
+        edfio.Edf([signal("A1", sine(3, 256), 256, unit)]).write(tmp_path / f"{number}.edf")
+    joined = mne.concatenate_raws([mne.io.read_raw(tmp_path / f"{number}.edf", verbose="error") for number in range(2)])
+    with pytest.raises(ValueError, match=r"files that were joined .* units of A1 .* take 0\.edf, 1\.edf, … one by one"):
+        Recording.from_raw(joined)
+
+
 class TestDiscontinuous:
     EVENT = "+3.5\x152\x14seizure\x14\x00"
 
@@ -211,12 +220,22 @@ class TestDiscontinuous:
             read_recording(path)
 
     @pytest.mark.parametrize("kind", ["EDF+C", "EDF+D"])
-    @pytest.mark.parametrize(("seconds", "true"), [("1", 1 + 2e-6), ("0.333333", 1 / 3)])
+    @pytest.mark.parametrize(("seconds", "true"), [("1", 1 + 2e-6), ("1", 1 - 4e-5), ("0.333333", 1 / 3)])
     def test_what_grows_by_summing_is_no_gap(self, tmp_path, kind, seconds, true):
         path = handmade(tmp_path / "x.edf", kind, [f"+{i * true:.6f}" for i in range(32_000)], rate=1)
         content = path.read_bytes()
         path.write_bytes(content[:244] + seconds.encode().ljust(8) + content[252:])
         assert check_edf(path).records == 32_000
+
+    def test_stamps_with_too_few_decimals_are_no_gap(self, tmp_path):
+        path = handmade(tmp_path / "x.edf", "EDF+C", [f"+{i / 4:.1f}" for i in range(240)], rate=64)
+        content = path.read_bytes()
+        path.write_bytes(content[:244] + b"0.25    " + content[252:])
+        assert check_edf(path).records == 240
+        path = handmade(tmp_path / "y.edf", "EDF+C", [f"+{i / 4 + (i > 99):.1f}" for i in range(240)], rate=64)
+        path.write_bytes(path.read_bytes()[:244] + b"0.25    " + content[252:256] + path.read_bytes()[256:])
+        with pytest.raises(ValueError, match="after 25 s of signal comes a gap of 1"):
+            check_edf(path)
 
     def test_a_file_without_time_stamps_of_its_own_is_read(self, tmp_path):
         assert check_edf(handmade(tmp_path / "x.edf", "EDF+C", ["+0"] * 12)).records == 12

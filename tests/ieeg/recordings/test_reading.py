@@ -364,8 +364,8 @@ class TestFinding:
 
 def test_a_wrong_unit_is_no_damage_of_the_file(tmp_path):
     write_edf(simulate_recording("S1", num_channels=2, duration=6.0, num_seizures=0), tmp_path / "x.edf")
-    with pytest.raises(ValueError, match=r"^unit must be µV \(or uV\), mV, V or nV, got 'microvolt'$"):
-        read_recording(tmp_path / "x.edf", unit="microvolt")
+    with pytest.raises(ValueError, match=r"^unit must be µV \(or uV\), mV, V or nV, got 'microohm'$"):
+        read_recording(tmp_path / "x.edf", unit="microohm")
     assert read_recording(tmp_path / "x.edf", unit="uV").num_samples == 6 * 512
 
 
@@ -414,6 +414,43 @@ def test_what_a_folder_holds_beside_its_recordings(tmp_path):
         assert find_recordings(inner) == [inner / "a" / "x.edf", inner / "b" / "y.edf"]
 
 
+@pytest.mark.parametrize("name", ["n.e", "n.21E", "n.xdf", "n.edf.gz", "n.EEG", "n.nedf", "n.tdms"])
+def test_recordings_of_more_programs_are_listed(tmp_path, name):
+    (tmp_path / name).touch()
+    with pytest.warns(UserWarning, match=rf"1 recording of a kind that is not read: {name}\. .*unpack"):
+        assert find_recordings(tmp_path) == []
+
+
+def test_the_samples_of_brainvision_are_no_recording_of_their_own(tmp_path):
+    for name in ("samples.eeg", "samples.vhdr"):
+        (tmp_path / name).touch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert find_recordings(tmp_path) == [tmp_path / "samples.vhdr"]
+
+
+def test_links_to_one_file_are_one_recording(tmp_path):
+    (tmp_path / "b.edf").touch()
+    for name in ("a.edf", "c.edf"):
+        (tmp_path / name).symlink_to(tmp_path / "b.edf")
+    with pytest.warns(UserWarning, match=r"are left out: a\.edf \(b\.edf\), c\.edf \(b\.edf\)$"):
+        assert find_recordings(tmp_path) == [tmp_path / "b.edf"]
+
+
+def test_what_was_said_of_a_recording_stays_with_it(tmp_path):
+    path = write_edf(simulate_recording("S1", num_channels=2, duration=60.0, num_seizures=0), tmp_path / "x.edf")
+    (tmp_path / "x_events.tsv").write_text("onset\tduration\ttrial_type\n5\t-1\tnote\n10\t5\tsz\n-70\t5\tsz\n")
+    with pytest.warns(UserWarning, match="left out") as caught:
+        recording = read_recording(path)
+    said = [str(warning.message) for warning in caught]
+    assert said == [*recording.notes] == [*recording.crop(5.0, 20.0).notes]
+    assert [("line 2" in text, "at -70 s" in text) for text in said] == [(True, False), (False, True)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="line 2"):
+            read_recording(path)
+
+
 def test_a_pause_in_brainvision_is_refused(tmp_path):
     pytest.importorskip("pybv")
     raw = raw_of(volts(3), ["A1", "A2", "A3"])
@@ -453,8 +490,10 @@ def test_brainvision_in_ansi(tmp_path):
         (lambda brain: 300 * brain, r"standard deviation is 1\.5e\+04 µV, usual are 0\.5 to 2000 µV"),
         (lambda brain: np.random.default_rng(1).normal(0, 300, brain.shape), r"is 298 µV \(usual .* white noise"),
         (lambda brain: np.tile(brain[:1], (4, 1)), "all 4 channels hold the same signal"),
+        (lambda brain: brain * [[1], [1], [300], [1]], r"A3 have a standard deviation of up to 1\.\d+e\+04 µV where"),
+        (lambda brain: brain[[0, 1, 0, 3]], "A1 hold the same samples as another channel each"),
     ],
-    ids=["gain", "white noise", "one signal"],
+    ids=["gain", "white noise", "one signal", "gain of one channel", "two channels of one signal"],
 )
 def test_levels_that_cannot_be(x, message):
     brain = np.cumsum(np.random.default_rng(0).normal(0, 1, (4, 10240)), axis=1)
