@@ -212,3 +212,14 @@ def test_what_is_missing_does_not_decide(missing):
         for value in (0.0, 1e4)
     ]
     assert found == [True, True]
+
+
+@pytest.mark.parametrize(("lookback", "horizon"), [(150, 12), (150, 110), (60, 110)])
+def test_they_pay_on_a_wave_whatever_is_longer_than_they_reach(lookback, horizon):
+    wave = travelling(3, rows=900, channels=12)[0]
+    windows = Windows(wave, torch.arange(900 - lookback - horizon + 1), lookback, horizon)
+    assert regressions_pay(windows) == (horizon < FARTHEST)  # the wave tells of 33 steps: little of 110
+    network = ForecastingNetwork(ForecastingConfig(horizon, lookback))
+    network.regressions.start(windows)
+    ((inputs, target, _),) = windows.only(slice(4)).batches(4)
+    assert network(inputs["x"]).shape == (*target.shape, 1)

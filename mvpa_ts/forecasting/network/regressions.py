@@ -286,7 +286,8 @@ def regressions_pay(windows: Windows) -> bool:
     rows, targets = past.flatten(0, 1).double(), ahead.flatten(0, 1).double()
     gram, cross = rows.mT @ rows, rows.mT @ targets
     size = gram.diagonal().mean().clamp(min=1e-9) * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    past, truth, counts, last = (part[..., :FARTHEST] for part in _from_last_value(late, unit))
+    past, truth, counts, last = _from_last_value(late, unit)
+    truth, counts = truth[..., :FARTHEST], counts[..., :FARTHEST]
     solutions = (torch.linalg.solve(gram + ridge * size, cross).to(past)[:, :FARTHEST] for ridge in _RIDGES)
     missed = min(((truth - past @ weights) * counts for weights in solutions), key=lambda error: error.square().sum())
     ((inputs, _, _),) = late.batches(len(late))
