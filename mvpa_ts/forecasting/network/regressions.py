@@ -319,9 +319,8 @@ class RegressionShares(nn.Module):
     """How much of each step of the forecast comes from each regression in the window, and how much from the network.
 
     A softmax over what is learnt of each step, of the errors that the regressions made in the window, and what the
-    attention path adds. The network itself is the last of them. At first
-    nearly all is left to the network: on a few rows of trend and season, regressions in the window are no good start.
-    Where they do not pay at all, see `regressions_pay`, they are turned off and cost no time.
+    attention path adds. The network itself is the last of them. At first nearly all is left to it: on a few rows of
+    trend and season, regressions in the window are no good start. Where they do not pay, they are turned off.
 
     Parameters
     ----------
