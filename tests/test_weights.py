@@ -210,6 +210,20 @@ def test_hub_upload_sends_both_files(folder, monkeypatch, tmp_path):
     assert sent == {"repo_id": "me/model", "files": ["README.md", "config.json", "model.safetensors"]}
 
 
+def test_no_connection_for_an_upload_is_said_in_words(monkeypatch, tmp_path):
+    no_connection = type("ConnectError", (Exception,), {"__module__": "httpx"})  # the hub's library, by its version
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise no_connection("[Errno -2] Name or service not known")
+
+    monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi.create_repo", refused)
+    with pytest.raises(
+        OSError, match=r"saved in .*here, but not sent to me/model: .* could not be reached .*connection"
+    ):
+        make_model().save_pretrained(tmp_path / "here", push_to_hub=True, repo_id="me/model")
+    assert (tmp_path / "here" / "model.safetensors").is_file()
+
+
 class TestBuiltFor:
     """Networks are made only once their sizes are known to be those of the weights."""
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from mvpa_ts.ieeg.commands.main import (
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.commands.scoring_task import ScoringTask
+    from mvpa_ts.ieeg.recordings.left_out import Row
 
 DESCRIPTION = """Detect seizures in recordings, or in all recordings below a folder.
 
@@ -34,8 +35,9 @@ Reads EDF, BDF, GDF, BrainVision, FIF, BIDS and SWEC. Each recording gets a fold
   reference_events.tsv  seizures that the recording itself states, or that there are none (bckg)
   onsets.tsv            where each event begins: channels by how strongly and how early they change
   report.html           figures and settings, in one file
-  run.json              versions, weights, preprocessing, channels left out and why
-and probabilities.store, from which an interrupted run continues when you start it again. If --output ends in .tsv, only
+  run.json              versions, weights, preprocessing, what was left out and why
+and probabilities.store, from which an interrupted run continues when you start it again. left_out.tsv in --output lists
+files, channels, rows and words that were left out, as the command's last lines do. If --output ends in .tsv, only
 the events of the one recording are written, to this file.
 
 Examples: mvpformer detect patient.edf -o results
@@ -55,6 +57,7 @@ class Outcome:
     line: str = ""
     error: Exception | None = None
     warnings: tuple[tuple[str, type[Warning], str, int], ...] = ()
+    left_out: Sequence[Row] = ()
 
 
 def main(arguments: list[str]) -> None:
@@ -98,12 +101,15 @@ def main(arguments: list[str]) -> None:
                 f"--output {output} is the table from which the true seizures of {file.name} are read: choose another "
                 "name"
             )
-    failed = []
+    others = [other for path in files_of if path.is_dir() for other in other_recordings(path)]
+    left_out: list[Row] = [(other.name, "", "of a kind that is not read") for other in others]
+    failed: list[str] = []
     seen: dict[str | tuple[str, type[Warning], int], int] = {}
     for number, outcome in enumerate(_outcomes(_task(options), outputs, options.jobs, options.scheduler), start=1):
         # Shown here, so that a warning that many recordings share is shown once.
         for warning in outcome.warnings:
             warnings.warn_explicit(*warning, registry=seen)
+        left_out += outcome.left_out
         if outcome.error is None:
             print(outcome.line)
         elif len(files) == 1:
@@ -111,15 +117,32 @@ def main(arguments: list[str]) -> None:
         else:
             print(f"mvpformer detect: {_named(outcome.file, outcome.error)}", file=sys.stderr)
             failed.append(outcome.file.name)
+            left_out.append((outcome.file.name, "", f"failed: {_named(outcome.file, outcome.error)}"))
         if len(files) > 1 and (options.jobs > 1 or options.scheduler):
             print(f"{number} of {len(files)} files done", file=sys.stderr)
+    _report(left_out, [other.name for other in others] + failed, outputs, Path(options.output))
     if failed:
         raise CommandError(f"{len(failed)} of {len(files)} recordings failed: {', '.join(sorted(failed))}")
     # Said at the end too, with an exit status: a script would else take the folder for complete.
-    if others := [other.name for path in files_of if path.is_dir() for other in other_recordings(path)]:
+    if others:
         raise CommandError(
-            f"all recordings are scored but {len(others)} of a kind that is not read, such as {others[0]}"
+            f"all recordings are scored but {len(others)} of a kind that is not read, such as {others[0].name}"
         )
+
+
+def _report(rows: Sequence[Row], files: Sequence[str], outputs: Sequence[tuple[Path, Path]], root: Path) -> None:
+    """List what was left out; with folders of results also in a table, and the files in each recording's run.json."""
+    from mvpa_ts.files import read_config, write_json
+    from mvpa_ts.ieeg.detection.saved import RUN
+    from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, listing, write_left_out
+
+    folders = [output for _, output in outputs if (output / RUN).is_file()]
+    if folders:
+        write_left_out(root, rows)
+    for folder in folders:
+        write_json(folder / RUN, read_config(folder / RUN) | {"files_left_out": list(files)})
+    for line in listing(rows, root / LEFT_OUT if folders else None):
+        print(line, file=sys.stderr)
 
 
 def command_line() -> CommandParser:
@@ -215,7 +238,8 @@ def _attempt_elsewhere(task: ScoringTask, file: Path, output: Path, threads: int
 def _attempt(task: ScoringTask, file: Path, output: Path, progress: bool = False) -> Outcome:
     """Score one recording; whatever a damaged file does to the library that reads it must not cost the others."""
     try:
-        return Outcome(file, task.score(file, output, progress=progress))
+        line, left_out = task.score(file, output, progress=progress)
+        return Outcome(file, line, left_out=left_out)
     except Exception as error:
         return Outcome(file, error=error)
 

@@ -12,6 +12,7 @@ from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, k_of_n
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.detection.rules import OnlineRule
+    from mvpa_ts.ieeg.recordings.left_out import Row
     from mvpa_ts.ieeg.scoring.results import RecordingResult
 
 DESCRIPTION = """Score what `mvpformer detect` wrote.
@@ -37,6 +38,7 @@ def main(arguments: list[str]) -> None:
     from tqdm import tqdm
 
     from mvpa_ts.ieeg.detection.saved import RUN
+    from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, listing
     from mvpa_ts.ieeg.scoring.cohort import cohort_report, markdown_table, swec_groups
     from mvpa_ts.ieeg.scoring.plots import save_cohort_plots
     from mvpa_ts.ieeg.scoring.results import SubjectResult
@@ -91,6 +93,21 @@ def main(arguments: list[str]) -> None:
     else:
         print(markdown_table(report.shown("subjects")))
     print(f"see {options.output}")
+    if lines := listing(_left_out(root, folders), root / LEFT_OUT):
+        print("\n".join(lines))
+
+
+def _left_out(root: Path, folders: Sequence[Path]) -> list[Row]:
+    """What `mvpformer detect` left out of the recordings, and the files that it could not read."""
+    from mvpa_ts.files import read_config
+    from mvpa_ts.ieeg.detection.saved import RUN
+    from mvpa_ts.ieeg.recordings.left_out import of_recording, read_left_out
+
+    rows = [row for row in read_left_out(root) if row[2].startswith(("failed", "of a kind"))]
+    for folder in folders:
+        run = read_config(folder / RUN)
+        rows += of_recording(folder.name, run["channels"]["dropped"], run["recording"].get("notes", ()))
+    return rows
 
 
 def command_line() -> CommandParser:

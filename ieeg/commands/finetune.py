@@ -85,6 +85,28 @@ def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:
         _train_more(first, again)
     if first.trainer.is_global_zero:
         _stand_beside(first.trainer.datamodule, files.folder, first.model.device, linear=config.linear)
+        _list_left_out(first.trainer.datamodule, files.folder)
+
+
+def _list_left_out(data: Any, folder: Path) -> None:
+    """Print, and write beside the model, what was left out of the recordings that train and validate."""
+    from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, write_left_out
+    from mvpa_ts.ieeg.recordings.reading import other_recordings
+
+    sources = [Path(item) for item in (*(data.sources or ()), *(data.validation_sources or ())) if _is_path(item)]
+    others = {other.name: None for source in sources if source.is_dir() for other in other_recordings(source)}
+    rows: list[Row] = [(name, "", "of a kind that is not read") for name in others]
+    for dataset in (data.training, data.validation):
+        for segments in () if dataset is None else dataset.segments:
+            recording = segments.recording
+            rows += of_recording(recording.name, recording.dropped, recording.notes)
+    write_left_out(folder, rows)
+    for line in listing(rows, folder / LEFT_OUT):
+        print(line, file=sys.stderr)
+
+
+def _is_path(item: Any) -> bool:
+    return isinstance(item, (str, Path))
 
 
 def _train_more(first: Any, again: Callable[[Sequence[str]], object]) -> None:

@@ -10,6 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
@@ -48,7 +49,23 @@ class CommandError(Exception):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status is 0, 1 for an error, 2 for wrong usage, 130 when interrupted."""
+    """Run a command; the exit status is 0, 1 for an error, 2 for wrong usage, 130 when interrupted.
+
+    It is 141, as of other programs, where nobody reads the output any more (``mvpformer … | head -1``).
+    """
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            if arguments is None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would try again at its end, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     name, *words = [*(sys.argv[1:] if arguments is None else arguments)] or ["--help"]
     if name in ("-h", "--help"):
         print(_help())
@@ -58,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     # Only as a program: a caller's own way to show warnings stays.
     if arguments is None:
-        warnings.showwarning = _show_warning
+        warnings.showwarning = partial(_show_warning, shown=set())
     if name not in COMMANDS:
         print(f"mvpformer: unknown command {name!r}: choose one of {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
@@ -67,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         importlib.import_module(f"mvpa_ts.ieeg.commands.{name}").main(words)
     except (CommandError, ValueError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            sys.stdout.flush()  # raises it again where it is of the output
         print(f"mvpformer {name}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
@@ -146,8 +165,10 @@ def check_model(name: str | None) -> None:
     if name in (None, DEMO, DEMO_BASE) or name.startswith(HUB_PREFIX) or Path(name).exists():
         return
     hint = f"; a model on the Hugging Face hub is named {HUB_PREFIX}{name}" if name.count("/") == 1 else ""
-    if difflib.get_close_matches(name, (DEMO, DEMO_BASE), 1):
-        hint = f"; the package has {DEMO} and {DEMO_BASE}"
+    if "/" not in name and not difflib.get_close_matches(name, (DEMO, DEMO_BASE), 1):
+        hint = "; a model that `mvpformer finetune --output DIR` trained is in DIR/model"
+    if "/" not in name:
+        hint += f"; the package has {DEMO} and {DEMO_BASE}"
     raise CommandError(f"there is no folder {name}{hint}")
 
 
@@ -338,8 +359,14 @@ def _show_warning(
     lineno: int,
     file: TextIO | None = None,
     line: str | None = None,
+    *,
+    shown: set[str],
 ) -> None:
-    """What concerns the recording or the settings as one line, without the place in the code."""
+    """What concerns the recording or the settings as one line, once, without the place in the code."""
+    # Python's own memory of what was shown is lost whenever some library changes a filter.
+    if str(message) in shown:
+        return
+    shown.add(str(message))
     place = "" if issubclass(category, UserWarning) else f" ({filename}:{lineno})"
     print(f"mvpformer: {message}{place}", file=sys.stderr if file is None else file)
 

@@ -31,7 +31,7 @@ DESCRIPTION = """Draw one figure; the output's ending (.png, .pdf, .svg) chooses
   attention     channel or time term of a model's attention on a recording, each layer and head
 
 Examples: mvpformer plot timeline results/patient -o timeline.png
-          mvpformer plot attention patient.edf --model finetuned --before pretrained -o map.png
+          mvpformer plot attention patient.edf --model runs/patient/model --before demo-base -o map.png
 """
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.preprocessing.segments import Segments
+    from mvpa_ts.ieeg.recordings.left_out import Row
 
 STORE = "probabilities.store"
 # The detector of this process, by the settings that it was made with.
@@ -66,8 +67,8 @@ class ScoringTask:
             calibration.check(detector)
         return detector
 
-    def score(self, file: Path, output: Path, *, progress: bool = False) -> str:
-        """Detect in one file and write its results; returns a line about it.
+    def score(self, file: Path, output: Path, *, progress: bool = False) -> tuple[str, list[Row]]:
+        """Detect in one file and write its results; returns a line about it, and what was left out of it.
 
         Parameters
         ----------
@@ -88,6 +89,7 @@ class ScoringTask:
         from mvpa_ts.ieeg.detection.onsets import check_positions
         from mvpa_ts.ieeg.detection.rules import OnlineRule
         from mvpa_ts.ieeg.recordings.bids import electrode_positions
+        from mvpa_ts.ieeg.recordings.left_out import of_recording
         from mvpa_ts.ieeg.recordings.noise import add_noise
 
         detector = self.detector()
@@ -134,10 +136,11 @@ class ScoringTask:
             )
         skipped = sum(stretch.offset - stretch.onset for stretch in detection.skipped)
         count = len(detection.events)
-        return (
+        line = (
             f"{recording.name}: {count} event{'' if count == 1 else 's'} in {detection.duration:.0f} s, {skipped:.0f} "
             f"s skipped; see {output}"
         )
+        return line, of_recording(recording.name, detection.provenance.dropped, detection.provenance.notes)
 
     def _baselines(self, segments: Segments) -> dict[str, npt.NDArray[np.float64]]:
         """What the baselines say of the same segments, which `mvpformer evaluate` compares."""

@@ -93,6 +93,8 @@ class Provenance:
         Whether the model was trained on a subject of this name; None if that is unknown.
     implausible_samples : int
         Samples beyond ±1 V, which were masked. A resumed run counts only its own part.
+    notes : tuple of str
+        What was said when the recording was read, see `Recording`.
     """
 
     recording: str
@@ -105,6 +107,7 @@ class Provenance:
     model_name: str | None = None
     subject_in_training: bool | None = None
     implausible_samples: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -333,6 +336,7 @@ class Detection:
                 "duration": self.duration,
                 "sfreq": source.sfreq,
                 "implausible_samples": source.implausible_samples,
+                "notes": list(source.notes),
             },
             "segments": len(self.probabilities),
             "skipped": [vars(stretch) for stretch in self.skipped],
@@ -432,6 +436,7 @@ def read_detection(folder: str | os.PathLike[str]) -> Detection:
             run["model"].get("name"),
             run["model"].get("subject_in_training"),
             run["recording"].get("implausible_samples", 0),
+            tuple(run["recording"].get("notes", ())),
         ),
         read_seizures(reference, duration) if reference.is_file() else None,
     )

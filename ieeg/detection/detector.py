@@ -298,6 +298,7 @@ class Detector:
             self.model_name,
             self._trained_on(recording),
             implausible_samples=segments.implausible_samples,
+            notes=recording.notes,
         )
 
     def _trained_on(self, recording: Recording) -> bool | None:

@@ -17,7 +17,7 @@ from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS, AmplitudeMap, band_log_power
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
-from mvpa_ts.ieeg.model.pretrained import pretrained_config, pretrained_file, write_card
+from mvpa_ts.ieeg.model.pretrained import hub_answers, pretrained_config, pretrained_file, write_card
 from mvpa_ts.ieeg.model.rotary import RotaryAttention
 from mvpa_ts.ieeg.model.wavelet import WaveletEncoder
 from mvpa_ts.weights import WEIGHTS_NAME, load_strictly, read_weights, save_model
@@ -214,14 +214,16 @@ class MVPFormer(  # type: ignore[call-arg]
 
         A failed write leaves older files whole. With ``push_to_hub=True`` the model also goes to the Hugging Face hub
         as `repo_id` (default: the folder's name); `options` are those of `huggingface_hub.ModelHubMixin.push_to_hub`.
-        Raises OSError where writing fails.
+        Raises OSError where writing fails or the hub does not answer.
         """
         options = {name: value for name, value in options.items() if name not in ("config", "model_card_kwargs")}
         save_model(self, self.config.to_dict(), save_directory)
         write_card(self.config, sum(parameter.numel() for parameter in self.parameters()), save_directory)
         if not push_to_hub:
             return None
-        return self.push_to_hub(repo_id=repo_id or Path(save_directory).name, **options)  # type: ignore[operator]
+        repository = repo_id or Path(save_directory).name
+        with hub_answers(f"the model is saved in {save_directory}, but not sent to {repository}"):
+            return self.push_to_hub(repo_id=repository, **options)  # type: ignore[operator]
 
     @classmethod
     def from_pretrained(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,25 @@ def _from_hub(repository: str | Path, name: str, **options: Any) -> Path:
     except (EntryNotFoundError, HFValidationError, HfHubHTTPError, LocalEntryNotFoundError) as error:
         raise FileNotFoundError(
             f"{repository} is neither a folder nor a model on the Hugging Face hub with {name} ({error})"
+        ) from error
+
+
+@contextmanager
+def hub_answers(what: str) -> Iterator[None]:
+    """Make an OSError in plain words, which begins with `what`, where the Hugging Face hub cannot be reached."""
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        yield
+    except (HfHubHTTPError, HFValidationError):
+        raise
+    except Exception as error:  # of whichever HTTP library this version of huggingface_hub uses
+        # A name is in the library's own module; all else is not about the connection.
+        if type(error).__module__.partition(".")[0] not in ("httpx", "httpx2", "httpcore", "requests", "urllib3"):
+            raise
+        raise OSError(
+            f"{what}: the Hugging Face hub could not be reached ({type(error).__name__}: {error}). Check the "
+            "connection and call it again"
         ) from error
 
 

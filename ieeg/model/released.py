@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
 import re
 from collections.abc import Mapping
@@ -179,12 +180,16 @@ def _read(path: Path) -> dict[str, Tensor]:
             weights = torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             raise ValueError(
-                f"{path} is damaged, or holds more than tensors and plain values, which is never loaded: {error}"
+                f"{path} is damaged, no file of torch, or holds more than tensors and plain values, which is never "
+                "loaded. The authors' weights are .ckpt, .pt or .safetensors files"
             ) from error
         except (OSError, MemoryError):
             raise
         except Exception as error:  # bytes of another kind of file make the reader stumble anywhere
-            raise ValueError(f"{path} is damaged or not a checkpoint of torch: {error}") from error
+            raise ValueError(
+                f"{path} is damaged or no file of torch ({os.path.getsize(path)} bytes, {type(error).__name__}). The "
+                "authors' weights are .ckpt, .pt or .safetensors files"
+            ) from error
     if isinstance(weights, Mapping) and isinstance(weights.get("state_dict"), Mapping):
         weights = weights["state_dict"]
     if not isinstance(weights, Mapping) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):

@@ -298,7 +298,8 @@ def check_times(
         likely = [unit for unit, scale in units.items() if wrong and max(wrong) / scale <= duration]
         if not likely and column == "onset" and min(wrong, default=0.0) >= _A_DATE:
             likely.append("seconds since 1970")
-        if not likely and wrong and max(wrong) / 1e6 <= duration:
+        # Eleven days are a table of another recording, not of microseconds.
+        if not likely and wrong and min(wrong) >= 1e6 >= max(wrong) / duration:
             likely.append("microseconds")
         if likely:
             raise ValueError(

@@ -20,10 +20,8 @@ Signal = NDArray[np.float32]
 Interval = tuple[float, float]
 
 # Microvolts in one of each unit, by its lower-case name.
-UNITS = {"v": 1e6, "mv": 1e3, "µv": 1.0, "uv": 1.0, "nv": 1e-3}
-# BIDS once wrote microV, and programs write units in full.
-_WORDS = {"volt": 1e6, "millivolt": 1e3, "microvolt": 1.0, "nanovolt": 1e-3}
-UNITS |= {"microv": 1.0} | _WORDS | {f"{word}s": scale for word, scale in _WORDS.items()}
+# BIDS once wrote microV.
+UNITS = {"v": 1e6, "mv": 1e3, "µv": 1.0, "uv": 1.0, "microv": 1.0, "nv": 1e-3}
 
 # Samples per second; resampling from fewer would take filters without end.
 MIN_RATE = 0.1

@@ -109,7 +109,10 @@ def long_enough(segments: Sequence[Segments], span: int, use: str) -> list[Segme
         names = ", ".join(f"{item.recording.name} ({item.num_segments})" for item in short[:5])
         message = f"{use} needs {span} segments of 5 s of a recording; {len(short)} have fewer, such as {names}"
         if len(short) == len(segments):
-            raise ValueError(f"{message}: choose a shorter context")
+            raise ValueError(
+                f"{message}: give longer recordings, or choose a shorter context (--model.architecture.context in "
+                "`mvpformer pretrain`) or fewer windows (--data.windows)"
+            )
         warnings.warn(f"{message}: they are left out", stacklevel=2)
     return [item for item in segments if item.num_segments >= span]
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import warnings
+from functools import partial
 
 import pytest
 
 from mvpa_ts.ieeg.commands import convert, detect, evaluate, plot, simulate, stream
-from mvpa_ts.ieeg.commands.main import CommandError, k_of_n
+from mvpa_ts.ieeg.commands.main import CommandError, _show_warning, check_model, k_of_n
 
 
 def test_as_a_module_errors_are_one_line_too():
@@ -57,3 +60,29 @@ def test_help_writes_options_with_dashes_and_names_no_class(command, capsys):
 
 def test_help_shows_no_empty_default():
     assert "(default: )" not in detect.command_line().format_help()
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    """As in ``mvpformer --help | head -1``: the reader closes the pipe before the command writes."""
+    command = [sys.executable, "-P", "-m", "mvpa_ts.ieeg.commands.main", "--help"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    result = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (result.returncode, result.stderr) == (141, "")
+
+
+def test_a_warning_is_shown_once_whatever_libraries_do_to_filters(capsys, monkeypatch):
+    monkeypatch.setattr(warnings, "showwarning", partial(_show_warning, shown=set()))
+    for _ in range(3):
+        with warnings.catch_warnings():  # makes Python forget what it showed
+            warnings.simplefilter("always")
+            warnings.warn("a low rate", stacklevel=1)
+    assert capsys.readouterr().err == "mvpformer: a low rate\n"
+
+
+def test_a_model_that_is_no_folder_is_named_with_what_there_is():
+    with pytest.raises(
+        CommandError, match=r"no folder finetuned; .* in DIR/model; the package has demo and demo-base$"
+    ):
+        check_model("finetuned")

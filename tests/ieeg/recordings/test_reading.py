@@ -364,8 +364,8 @@ class TestFinding:
 
 def test_a_wrong_unit_is_no_damage_of_the_file(tmp_path):
     write_edf(simulate_recording("S1", num_channels=2, duration=6.0, num_seizures=0), tmp_path / "x.edf")
-    with pytest.raises(ValueError, match=r"^unit must be µV \(or uV\), mV, V or nV, got 'microohm'$"):
-        read_recording(tmp_path / "x.edf", unit="microohm")
+    with pytest.raises(ValueError, match=r"^unit must be µV \(or uV\), mV, V or nV, got 'microvolt'$"):
+        read_recording(tmp_path / "x.edf", unit="microvolt")
     assert read_recording(tmp_path / "x.edf", unit="uV").num_samples == 6 * 512
 
 

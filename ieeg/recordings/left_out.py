@@ -1,0 +1,70 @@
+"""What was left out: files, channels, and rows and words of tables, each with the reason, as one list."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from mvpa_ts.files import write_text
+
+LEFT_OUT = "left_out.tsv"
+# Of a list on the screen; the table has all.
+MOST_LINES = 20
+
+Row = tuple[str, str, str]  # recording or file, what of it ("" for all of it), and why or what was said
+
+
+def of_recording(name: str, dropped: Mapping[str, str], notes: Sequence[str]) -> list[Row]:
+    """Rows of one recording: its channels by reason, and what was said of it.
+
+    Examples
+    --------
+    >>> of_recording("night", {"EKG1": "no electrode", "A2": "marked bad", "EKG2": "no electrode"}, [])
+    [('night', 'channels EKG1, EKG2', 'no electrode'), ('night', 'channel A2', 'marked bad')]
+    """
+    channels: dict[str, list[str]] = {}
+    for channel, reason in dropped.items():
+        channels.setdefault(reason, []).append(channel)
+    rows = [(name, f"channel{'s' * (len(of) > 1)} {', '.join(of)}", reason) for reason, of in channels.items()]
+    return [*rows, *((name, "", note) for note in notes)]
+
+
+def listing(rows: Iterable[Row], table: Path | None = None) -> list[str]:
+    """The rows as lines, those that several recordings share as one; none where nothing was left out.
+
+    Examples
+    --------
+    >>> listing([("a", "channel EKG", "no electrode"), ("b", "channel EKG", "no electrode"), ("c.trc", "", "not read")])
+    ['left out:', '  a, b: channel EKG (no electrode)', '  c.trc: not read']
+    """
+    names: dict[tuple[str, str], list[str]] = {}
+    for name, what, why in rows:
+        names.setdefault((what, why), []).append(name)
+    lines = []
+    for (what, why), of in names.items():
+        shared = ", ".join(of[:3]) + (f", … ({len(of)} in all)" if of[3:] else "")
+        # A message that names its recording needs no name before it.
+        lines.append(f"  {shared}: {what} ({why})" if what else f"  {why if of[0] in why else f'{shared}: {why}'}")
+    if len(lines) > MOST_LINES:
+        where = f", all in {table}" if table is not None else ""
+        lines[MOST_LINES:] = [f"  and {len(lines) - MOST_LINES} more{where}"]
+    return ["left out:", *lines] if lines else []
+
+
+def write_left_out(folder: Path, rows: Sequence[Row]) -> None:
+    """Write ``left_out.tsv``, or remove that of an earlier run where nothing was left out."""
+    if not rows:
+        (folder / LEFT_OUT).unlink(missing_ok=True)
+        return
+    cells = [[" ".join(cell.split()) or "n/a" for cell in row] for row in rows]
+    write_text(folder / LEFT_OUT, "\n".join(["recording\twhat\twhy", *("\t".join(row) for row in cells)]) + "\n")
+
+
+def read_left_out(folder: Path) -> list[Row]:
+    """Rows of ``left_out.tsv``; none where there is no such table."""
+    if not (folder / LEFT_OUT).is_file():
+        return []
+    with (folder / LEFT_OUT).open(encoding="utf-8", newline="") as file:
+        rows = [*csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)][1:]
+    return [(row[0], row[1].replace("n/a", ""), row[2]) for row in rows if len(row) == 3]

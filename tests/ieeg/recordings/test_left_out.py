@@ -1,0 +1,75 @@
+"""What was left out is listed at the end of detect, evaluate and finetune, and in run.json."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from mvpa_ts.ieeg.commands.finetune import _list_left_out
+from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.recordings.left_out import listing, read_left_out, write_left_out
+from mvpa_ts.ieeg.recordings.reading import read_recording
+
+edfio = pytest.importorskip("edfio")
+
+
+def study(folder: Path) -> Path:
+    """A recording with an EKG and an odd row, one that is damaged, and one of another program."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    signals = [np.cumsum(rng.normal(0, 5, 15360)) for _ in range(3)]
+    signals = [edfio.EdfSignal(x - x.mean(), 256, label=label, physical_dimension="uV")
+               for x, label in zip(signals, ("A1", "A2", "EKG1"), strict=True)]  # fmt: skip
+    edfio.Edf(signals).write(folder / "night.edf")
+    (folder / "night_events.tsv").write_text("onset\tduration\ttrial_type\n5\t-1\tnote\n10\t5\tsz\n")
+    (folder / "broken.edf").write_text("nothing")
+    (folder / "other.trc").touch()
+    return folder
+
+
+def test_detect_and_evaluate_list_it(tmp_path, capsys):
+    results = tmp_path / "results"
+    with pytest.warns(UserWarning, match="left out|not read"):
+        assert main(["detect", str(study(tmp_path / "in")), "--model", "line-length", "-o", str(results)]) == 1
+    said = capsys.readouterr().err.split("left out:\n")[1].splitlines()
+    assert said[0] == "  other.trc: of a kind that is not read"
+    assert "broken.edf is not an EDF file" in said[1]
+    assert said[2].startswith("  night: channel EKG1 (")
+    assert "night_events.tsv: rows that are no seizure and state no time are left out, line 2" in said[3]
+    run = json.loads((results / "night" / "run.json").read_text())
+    assert run["files_left_out"] == ["other.trc", "broken.edf"]
+    assert [*run["channels"]["dropped"]] == ["EKG1"]
+    assert "line 2" in run["recording"]["notes"][0]
+    assert [row[:2] for row in read_left_out(results)] == [
+        ("other.trc", ""), ("broken.edf", ""), ("night", "channel EKG1"), ("night", "")]  # fmt: skip
+    assert main(["evaluate", str(results), "-o", str(tmp_path / "scores")]) == 0
+    assert capsys.readouterr().out.split("left out:\n")[1].splitlines() == said[:4]
+
+
+def test_finetune_lists_it(tmp_path, capsys):
+    folder = study(tmp_path / "in")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        segments = SimpleNamespace(recording=read_recording(folder / "night.edf"))
+    training = SimpleNamespace(segments=[segments])
+    data = SimpleNamespace(sources=[str(folder)], validation_sources=None, training=training, validation=None)
+    _list_left_out(data, tmp_path)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line[:10] for line in lines] == ["left out:", "  other.tr", "  night: c", f"  {folder}"[:10]]
+    assert len(read_left_out(tmp_path)) == 3
+
+
+def test_long_lists_and_nothing(tmp_path):
+    rows = [(f"r{number}", "channel EKG", f"reason {number // 2}") for number in range(60)]
+    lines = listing(rows, tmp_path / "left_out.tsv")
+    assert lines[:2] == ["left out:", "  r0, r1: channel EKG (reason 0)"]
+    assert lines[-1] == f"  and 10 more, all in {tmp_path / 'left_out.tsv'}"
+    write_left_out(tmp_path, rows)
+    assert read_left_out(tmp_path) == rows
+    write_left_out(tmp_path, [])
+    assert (read_left_out(tmp_path), listing([])) == ([], [])
