@@ -176,7 +176,8 @@ def _stand_beside(data: Any, folder: Path, device: Any, *, linear: bool) -> None
         baselines.append(Brainmaze())
     # Loaded from the folder, so that what is compared is what `mvpformer detect` will run.
     detector = Detector(folder / "model", device=device)
-    scores = {"MVPFormer": [detector.detect_segments(segments).probabilities for segments in validation]}
+    ours = "the detector"  # not "MVPFormer": its regression may decide alone
+    scores = {ours: [detector.detect_segments(segments).probabilities for segments in validation]}
     for baseline in baselines:
         scores[baseline.name] = [np.concatenate([*baseline.probabilities(segments)]) for segments in validation]
     recordings = [segments.recording for segments in validation]
@@ -184,7 +185,7 @@ def _stand_beside(data: Any, folder: Path, device: Any, *, linear: bool) -> None
         np.concatenate([segments.labels() for segments in validation]),
         {name: np.concatenate(arrays) for name, arrays in scores.items()},
         sum(len(clip_events(recording.seizures or [], recording.duration)) for recording in recordings),
-        {"MVPFormer": detector.threshold},
+        {ours: detector.threshold},
     )
     print(f"validation beside baselines: {' '.join(comparison.words())}", file=sys.stderr)
     if not brainmaze_installed():
@@ -224,8 +225,11 @@ def _add_linear(training: Any, data: Any, model: Path, device: Any) -> None:
         )
         linear = replace(linear, network=weight)
         reason = "recordings that train neither do not show that they help"
-    words = f"have the weight {linear.network:g}" if linear.network else f"have no weight, because {reason}"
-    print(f"a regression that withstands drift stands beside the networks, which {words}", file=sys.stderr)
+    if linear.network:
+        words = f"networks (weight {linear.network:g}) and a regression that withstands drift decide together"
+    else:
+        words = f"a regression that withstands drift decides alone; the networks have no weight, because {reason}"
+    print(words, file=sys.stderr)
     save_linear(linear, model)
 
 

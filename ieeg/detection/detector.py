@@ -19,7 +19,7 @@ from torch import nn
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
 from mvpa_ts.ieeg.detection.detection import NOT_SELECTED, Detection, Provenance, Skipped
 from mvpa_ts.ieeg.detection.features import blocks, segment_features
-from mvpa_ts.ieeg.detection.linear import LinearPart, load_linear
+from mvpa_ts.ieeg.detection.linear import LinearPart, RunningPart, load_linear
 from mvpa_ts.ieeg.detection.networks import (
     Networks,
     mean_logit,
@@ -320,16 +320,24 @@ class Detector:
         count = segments.num_segments
         if first == count:
             return
-        if self.linear is not None and not self.linear.network:
-            for signal, valid in blocks(segments, first):
-                yield self.linear.probabilities(segment_features(signal, valid))
+        running, before = None, 0
+        if self.linear is not None:
+            # The mean over segments needs those before the first, too.
+            before = min(self.linear.persistence - 1, first)
+            first -= before
+            running = RunningPart(self.linear, first)
+        if running is not None and not running.part.network:
+            for block in blocks(segments, first):
+                probabilities = running.probabilities(segment_features(*block))
+                yield probabilities[before:]
+                before = 0
             return
         # A batch that was just read for one network is read from memory for the others.
         features_of_each = [
             sliding_features(network, segments, batch_size=self.batch_size, first=first) for network in self.networks
         ]
         with tqdm(
-            total=count, initial=first, unit="segment", disable=not progress, desc=segments.recording.name
+            total=count, initial=first + before, unit="segment", disable=not progress, desc=segments.recording.name
         ) as bar:
             for outputs in zip(*features_of_each, strict=True):
                 batch, _, valid = outputs[0]
@@ -337,12 +345,12 @@ class Detector:
                     network.classify(features[:, None], channel_mask=valid)
                     for network, (_, features, _) in zip(self.networks, outputs, strict=True)
                 )
-                if self.linear is None:
+                if running is None:
                     probabilities = seizure_probability(logits).double().cpu().numpy()
                 else:
                     # From memory too, as this batch was just read.
                     read = [segment_features(*block) for block in blocks(segments, batch.start, batch.stop)]
-                    probabilities = self.linear.probabilities(np.concatenate(read), mean_logit(logits).cpu().numpy())
+                    probabilities = running.probabilities(np.concatenate(read), mean_logit(logits).cpu().numpy())
                 # Without any channel the head sees zeros and gives a number that means nothing.
                 scored = valid.any(1).cpu().numpy()
                 # NaN also marks what was skipped, so a broken model would look like a silent recording.
@@ -350,8 +358,11 @@ class Detector:
                     begin, end = segments.starts[batch.start], segments.starts[batch.stop - 1] + SEGMENT_SECONDS
                     place = f"{segments.recording.name} between {begin:g} and {end:g} s"
                     raise ValueError(why_not_finite(self.networks, place))
-                yield np.where(scored, probabilities, math.nan)
-                bar.update(len(batch))
+                new = np.where(scored, probabilities, math.nan)[before:]
+                before = max(before - len(batch), 0)
+                if len(new):
+                    yield new
+                    bar.update(len(new))
 
 
 def checked_device(device: str | torch.device) -> torch.device:

@@ -22,6 +22,9 @@ from mvpa_ts.ieeg.detection.features import BANDS, NUM_FEATURES, Floats, Trainin
 from mvpa_ts.ieeg.model.pretrained import LINEAR, pretrained_file
 from mvpa_ts.weights import CONFIG_NAME
 
+# Segments of a recording that `LinearPart.first_minute` scores. Later on, the running level from which the networks
+# measure (24 segments) is that of more background than a seizure usually lasts.
+FIRST_MINUTE = 12
 # Standard deviations of drift, in log amplitude: of the gain (a factor of two), of slow activity against fast, and of
 # each feature alone. Chosen on simulated animals, where halves and doubles of them change nothing.
 GAIN_DRIFT, TILT_DRIFT, OTHER_DRIFT = 0.7, 0.5, 0.2
@@ -50,11 +53,16 @@ class LinearPart:
     bias : float
     network : float
         0: the networks are not asked.
+    persistence : int, default 1
+        Segments whose mean logit decides: this one and those before it. One loud segment is rarely a seizure.
+    first_minute : LinearPart, optional
+        Scores the first 12 segments of a recording instead: there the networks have no level to compare with, and a
+        file that holds little but a seizure never gives them one.
 
     Raises
     ------
     ValueError
-        A number is missing, not finite, or the weight of the networks is negative.
+        A number is missing, not finite or out of range.
 
     Examples
     --------
@@ -66,6 +74,8 @@ class LinearPart:
     weights: tuple[float, ...]
     bias: float
     network: float = 0.0
+    persistence: int = 1
+    first_minute: LinearPart | None = None
 
     def __post_init__(self) -> None:
         values = np.asarray(self.weights, dtype=np.float64)
@@ -73,20 +83,66 @@ class LinearPart:
             raise ValueError(f"weights must hold {NUM_FEATURES} finite numbers, and bias one, got {self!r:.200}")
         if not (math.isfinite(self.network) and self.network >= 0):
             raise ValueError(f"network must be a weight of 0 or more, got {self.network!r}")
+        if not (isinstance(self.persistence, int) and self.persistence >= 1):
+            raise ValueError(f"persistence must be a whole number of 1 or more, got {self.persistence!r}")
         object.__setattr__(self, "weights", tuple(values.tolist()))
+        if isinstance(self.first_minute, Mapping):  # from JSON
+            object.__setattr__(self, "first_minute", LinearPart(**self.first_minute))
 
     def logits(self, features: Floats) -> Floats:
         """Logit of each row of features, without the networks."""
         return features @ np.asarray(self.weights) + self.bias
 
     def probabilities(self, features: Floats, network_logits: npt.ArrayLike = 0.0) -> Floats:
-        """Probability of each row of features; `network_logits` are the networks' mean logits of the same segments."""
-        logits = self.logits(features) + self.network * np.asarray(network_logits, dtype=np.float64)
-        return 1.0 / (1.0 + np.exp(-np.clip(logits, -500.0, 500.0)))
+        """Probability of all segments of a recording, in order, from their features and the networks' mean logits."""
+        return RunningPart(self).probabilities(features, network_logits)
 
     def to_dict(self) -> dict[str, Any]:
-        """Fields as JSON values."""
-        return {**dataclasses.asdict(self), "weights": list(self.weights)}
+        """Fields as JSON values, without those that have their defaults."""
+        fields: dict[str, Any] = {"weights": list(self.weights), "bias": self.bias, "network": self.network}
+        if self.persistence > 1:
+            fields["persistence"] = self.persistence
+        if self.first_minute is not None:
+            fields["first_minute"] = self.first_minute.to_dict()
+        return fields
+
+
+class RunningPart:
+    """A linear part on its way through a recording, which it sees segment after segment.
+
+    Parameters
+    ----------
+    part : LinearPart
+    first : int, default 0
+        Segments of the recording before the first that comes.
+
+    Examples
+    --------
+    >>> running = RunningPart(LinearPart((1.0,) + (0.0,) * 17, bias=0.0, persistence=2))
+    >>> [running.probabilities(np.full((1, 18), value)).round(2).tolist() for value in (-2.0, 2.0, 2.0)]
+    [[0.12], [0.5], [0.88]]
+    """
+
+    def __init__(self, part: LinearPart, first: int = 0) -> None:
+        self.part = part
+        self._index = first
+        self._past: Floats = np.full(part.persistence - 1, math.nan)
+
+    def probabilities(self, features: Floats, network_logits: npt.ArrayLike = 0.0) -> Floats:
+        """Probability of the next segments, NaN where features are NaN."""
+        part = self.part
+        logits = part.logits(features) + part.network * np.asarray(network_logits, dtype=np.float64)
+        if part.first_minute is not None:
+            early = self._index + np.arange(len(features)) < FIRST_MINUTE
+            logits = np.where(early, part.first_minute.logits(features), logits)
+        self._index += len(features)
+        joined = np.concatenate([self._past, logits])
+        self._past = joined[len(joined) - part.persistence + 1 :]
+        windows = np.lib.stride_tricks.sliding_window_view(joined, part.persistence)
+        # A segment without a signal has no part in the mean of others, and no mean.
+        sums = np.nansum(windows, axis=1) / np.maximum((~np.isnan(windows)).sum(1), 1)
+        means = np.where(np.isnan(logits), math.nan, sums)
+        return 1.0 / (1.0 + np.exp(-np.clip(means, -500.0, 500.0)))
 
 
 def load_linear(folder: str | os.PathLike[str]) -> LinearPart | None:

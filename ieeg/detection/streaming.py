@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
 from mvpa_ts.ieeg.detection.features import segment_features
-from mvpa_ts.ieeg.detection.linear import load_linear
+from mvpa_ts.ieeg.detection.linear import RunningPart, load_linear
 from mvpa_ts.ieeg.detection.networks import (
     Networks,
     mean_logit,
@@ -127,7 +127,8 @@ class StreamingDetector:
         threshold: float | None = None,
     ) -> None:
         networks = seizure_networks(model)
-        self._linear = load_linear(model) if isinstance(model, (str, os.PathLike)) else None
+        linear = load_linear(model) if isinstance(model, (str, os.PathLike)) else None
+        self._linear = None if linear is None else RunningPart(linear)
         self._buffer = _Buffer(len(channel_names))
         begin = Recording(self._buffer, sfreq=sfreq, channel_names=channel_names, num_samples=1, name="stream")
         self._sfreq, self._names = begin.sfreq, begin.channel_names
@@ -220,7 +221,7 @@ class StreamingDetector:
         values[~valid] = 0.0
         mask = torch.from_numpy(valid)
         logits = [self._logits(stream, torch.from_numpy(values), mask) for stream in self._streams]
-        probability = self._probability(values, valid, logits) if valid.any() else math.nan
+        probability = self._probability(values, valid, logits)
         if valid.any() and not math.isfinite(probability):
             first = start / self.preprocessing.sfreq
             place = f"the stream between {first:g} and {first + SEGMENT_SECONDS:g} s"
@@ -231,7 +232,8 @@ class StreamingDetector:
 
     def _probability(self, values: Signal, valid: npt.NDArray[np.bool_], logits: list[Tensor]) -> float:
         if self._linear is None:
-            return float(seizure_probability(logits))
+            return float(seizure_probability(logits)) if valid.any() else math.nan
+        # A segment without a signal is passed on, too: it is one of the first minute.
         features = segment_features(values[None], valid[None])
         return float(self._linear.probabilities(features, mean_logit(logits).cpu().numpy())[0])
 

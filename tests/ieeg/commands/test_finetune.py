@@ -105,7 +105,7 @@ def test_networks_are_trained_from_seeds_of_their_own_and_joined(tmp_path: Path,
     assert "This is too little to trust: fewer than 5 seizures or 100 segments." in printed.err
     assert "the package brainmaze-eeg-models is not installed" in printed.err
     table = pd.read_csv(tmp_path / "run" / "validation.csv", index_col="detector")
-    assert [*table.index] == ["MVPFormer", "line-length", "line-length, scaled by quiet", "regression"]
+    assert [*table.index] == ["the detector", "line-length", "line-length, scaled by quiet", "regression"]
     assert (table["segments"] == 12).all()
     assert (tmp_path / "run" / "model" / "training.json").is_file()
     networks = load_networks(tmp_path / "run" / "model")
@@ -134,7 +134,7 @@ def test_a_linear_part_stands_beside_networks_that_have_shown_nothing_yet(tmp_pa
     first, second, third = map(str, patient(tmp_path))
     files = ["--data.recordings", first, second, "--data.validation_recordings", third, "--linear", "true"]
     assert finetune(tmp_path / "run", *files) == 0
-    words = "which have no weight, because fewer than 5 seizures or 100 segments validate"
+    words = "decides alone; the networks have no weight, because fewer than 5 seizures or 100 segments validate"
     assert words in capsys.readouterr().err
     model = tmp_path / "run" / "model"
     linear = load_linear(model)
@@ -144,7 +144,7 @@ def test_a_linear_part_stands_beside_networks_that_have_shown_nothing_yet(tmp_pa
     # What the line says of the detector is what detect runs.
     table = pd.read_csv(tmp_path / "run" / "validation.csv", index_col="detector")
     probabilities = Detector(model, rules="none", channels="all").detect(third).probabilities
-    assert (probabilities > 0.5).sum() == table.loc["MVPFormer", ["found", "false"]].sum()
+    assert (probabilities > 0.5).sum() == table.loc["the detector", ["found", "false"]].sum()
 
 
 def test_the_last_step_is_validated_whatever_the_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

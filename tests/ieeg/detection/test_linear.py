@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score
 from mvpa_ts.ieeg import Detector, MVPFormer, Recording, StreamingDetector, mvpformer_tiny
 from mvpa_ts.ieeg.detection.features import BANDS, NUM_FEATURES, TrainingFeatures, blocks, segment_features
 from mvpa_ts.ieeg.detection.linear import (
+    FIRST_MINUTE,
     LinearPart,
     choose_network_weight,
     drift_covariance,
@@ -95,6 +96,8 @@ def test_a_recording_is_cut_between_its_seizures():
         ({"weights": [1.0]}, "weights must hold 18 finite numbers"),
         ({"bias": float("nan")}, "and bias one"),
         ({"network": -1.0}, "network must be a weight of 0 or more"),
+        ({"persistence": 0}, "persistence must be a whole number of 1 or more"),
+        ({"first_minute": {"weights": [1.0], "bias": 0.0}}, "weights must hold 18 finite numbers"),
         ({"more": 1}, "linear in .*config.json cannot be used"),
     ],
 )
@@ -136,3 +139,42 @@ def test_detector_and_stream_join_it_with_the_networks(tmp_path, network):
     streamed = np.array([decision.probability for decision in decisions])
     np.testing.assert_allclose(streamed[:4], detection.probabilities[:4], atol=1e-5)
     assert stream.threshold == 0.5
+
+
+def running_mean(logits, count):
+    """Of each and those before it, whatever is NaN left out."""
+    means = [np.nanmean(logits[max(index - count + 1, 0) : index + 1]) for index in range(len(logits))]
+    return np.where(np.isnan(logits), np.nan, means)
+
+
+@pytest.mark.parametrize("network", [0.0, 0.5])
+def test_the_first_minute_has_a_part_of_its_own_and_segments_decide_together(tmp_path, network):
+    """In a file, in one that is gone on with and in a stream."""
+    torch.manual_seed(0)
+    MVPFormer(mvpformer_tiny(num_classes=2, context=2)).save_pretrained(tmp_path)
+    random = np.random.default_rng(0)
+    later, early = (random.normal(0, 0.1, NUM_FEATURES) for _ in range(2))
+    linear = replace(NOTHING, weights=tuple(later), network=network)
+    x = random.normal(0, 30, (2, 77 * 512))
+    x[:, 5 * 512 : 10 * 512] = 0.0  # a segment without a signal
+    recording = Recording.from_array(x, 512.0, ["A1", "A2"], "µV")
+    settings = {"notch": None}
+    save_linear(linear, tmp_path)
+    plain = Detector(tmp_path, settings, rules="none").detect(recording)
+    save_linear(replace(linear, persistence=3, first_minute=LinearPart(tuple(early), -1.0)), tmp_path)
+    assert load_linear(tmp_path).first_minute.bias == -1.0
+    detector = Detector(tmp_path, settings, rules="none", batch_size=1)
+    probabilities = detector.detect(recording).probabilities
+    features = np.concatenate([segment_features(*block) for block in blocks(plain.segments)])
+    logits = np.log(plain.probabilities / (1 - plain.probabilities))
+    logits[:FIRST_MINUTE] = features[:FIRST_MINUTE] @ early - 1.0
+    expected = 1 / (1 + np.exp(-running_mean(logits, 3)))
+    np.testing.assert_allclose(probabilities, expected, atol=1e-5)
+    assert np.isnan(probabilities[1])
+    for first in (1, 3, 14):
+        gone_on = np.concatenate([*detector._scored(detector.segments(recording), first, False)])
+        np.testing.assert_allclose(gone_on, probabilities[first:], atol=1e-5)
+    stream = StreamingDetector(tmp_path, 512.0, ["A1", "A2"], settings)
+    streamed = np.array([decision.probability for decision in [*stream.feed(x), *stream.finish()]])
+    np.testing.assert_allclose(streamed[:FIRST_MINUTE], probabilities[:FIRST_MINUTE], atol=1e-5)
+    np.testing.assert_allclose(streamed[FIRST_MINUTE:], probabilities[FIRST_MINUTE:], atol=0.05)
