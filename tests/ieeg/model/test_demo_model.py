@@ -79,5 +79,5 @@ def test_the_detector_ranks_seizures_of_unseen_subjects_high_and_is_quiet_betwee
     """Its threshold makes alarms rare, so it misses weak seizures that it ranks high."""
     results = [unseen("demo", seed) for seed in range(1, subjects + 1)]
     assert np.mean([roc_auc_score(ictal, probabilities) for probabilities, ictal in results]) > 0.9
-    assert sum(probabilities[ictal].max() > 0.5 for probabilities, ictal in results) >= subjects // 3
+    assert sum(probabilities[ictal].max() > 0.5 for probabilities, ictal in results) >= subjects // 2
     assert np.mean(np.concatenate([probabilities[~ictal] > 0.5 for probabilities, ictal in results])) < 0.005
