@@ -132,7 +132,7 @@ $(VENV)/.sphinx: $(VENV)/.dependencies
 	@touch $@
 
 # The project itself is installed as its users get it, from a wheel; rebuilt when a source file changes.
-$(VENV)/.project: $(VENV)/.dependencies $(SOURCES)
+$(VENV)/.project: $(VENV)/.dependencies $(SOURCES) setup.py
 	@rm -rf build
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 	$(BIN)/pip install --quiet --no-deps --force-reinstall build/wheel/*.whl

@@ -68,6 +68,28 @@ class TestWheel:
             assert file in held
         assert not [file for file in held if file.startswith(("tests", "experiments", "adapters", "ieeg"))]
 
+    def test_holds_a_bill_of_materials(self):
+        """As CycloneDX has it, compared with pyproject.toml: what is always needed, and what the extras ask for."""
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        (wheel,) = (ROOT / "build" / "wheel").glob("*.whl")
+        with zipfile.ZipFile(wheel) as held:
+            (name,) = (name for name in held.namelist() if name.endswith(".dist-info/sboms/mvpa-ts.cdx.json"))
+            bill = json.loads(held.read(name))
+        assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.6", 1)
+        own = bill["metadata"]["component"]
+        assert (own["name"], own["version"]) == (project["name"], project["version"])
+        assert own["licenses"] == [{"license": {"id": project["license"]}}]
+        scopes = {component["name"]: component["scope"] for component in bill["components"]}
+        assert sorted(name for name, scope in scopes.items() if scope == "required") == ["einops", "numpy", "torch"]
+        optional = {
+            re.split(r"[\[<>=; ]", text)[0] for texts in project["optional-dependencies"].values() for text in texts
+        }
+        assert {name for name, scope in scopes.items() if scope == "optional"} == optional - {project["name"]}
+        references = [component["bom-ref"] for component in bill["components"]]
+        assert len(references) == len({*references})
+        needed = [f"pkg:pypi/{name}" for name in ("einops", "numpy", "torch")]
+        assert bill["dependencies"] == [{"ref": f"pkg:pypi/{own['name']}@{own['version']}", "dependsOn": needed}]
+
     def test_another_build_is_equal_byte_for_byte(self, tmp_path):
         (wheel,) = (ROOT / "build" / "wheel").glob("*.whl")
         source = tmp_path / "source"

@@ -89,10 +89,11 @@ class Panel:
                 f"{column} must be moments without a time zone in a frame of polars, since neuralforecast would load "
                 f"{zoned[0]} as another moment: take pl.col({column!r}).dt.replace_time_zone(None)"
             )
-        if wrong := sorted({*columns} & {*self.index.columns}):
+        if wrong := sorted({*columns} & {*self.index.columns, "available_mask"}):
             raise ValueError(
                 f"futr_exog_list, hist_exog_list and stat_exog_list must hold columns beside the id, the date and the "
-                f"target of df, got {wrong}: leave them out, the model reads the target's past anyway"
+                f"target of df, and not the available_mask, got {wrong}: leave them out, the model reads the target's "
+                "past anyway"
             )
 
     def check_count(self, n_series: int) -> None:

@@ -7,8 +7,9 @@ from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, add_reading_
 DESCRIPTION = """Put detectors beside each other on the recordings of a folder, such as a BIDS data set.
 
 Runs the box's detector (demo), line length, brainmaze where it is installed, the folders of --model with their
-regression, and what --add adds, all with SzCORE's rules. Recordings must state their seizures, or that there are none
-(bckg); others are listed. Writes board.csv and board.html to --output; running again gives the same bytes.
+regression, and what --add adds, all with SzCORE's rules: events less than 90 s apart count as one, so a table can have
+fewer events than there were alarms. Recordings must state their seizures, or that there are none (bckg); others are
+listed. Writes board.csv and board.html to --output; running again gives the same bytes.
 
 Example: mvpformer board bids --model runs/patient/model --add my_detectors.py -o board
 """
@@ -20,20 +21,22 @@ def main(arguments: list[str]) -> None:
     import runpy
     from pathlib import Path
 
-    from mvpa_ts.ieeg.recordings.reading import find_recordings, read_recording
+    from mvpa_ts.ieeg.recordings.reading import find_recordings, read_recording, warn_of_shared_names
 
-    folder = Path(options.folder)
-    if not folder.exists():
-        raise CommandError(f"no file or folder {folder}")
+    folders = [Path(folder) for folder in options.folders]
+    if missing := [folder for folder in folders if not folder.exists()]:
+        raise CommandError(f"no file or folder {missing[0]}")
     for file in options.add:
         if not Path(file).is_file():
             raise CommandError(f"--add: there is no file {file}")
     for model in options.model:
         check_model(model)
-    files = find_recordings(folder)
+    # Two folders may hold the same file, which must not count twice.
+    files = [*{file.resolve(): file for folder in folders for file in find_recordings(folder)}.values()]
     if not files:
-        raise CommandError(f"{folder} holds no recording")
-    from mvpa_ts.ieeg.scoring.board import ADDED, board, detectors_at_hand
+        raise CommandError(f"{', '.join(map(str, folders))} holds no recording")
+    warn_of_shared_names(files)
+    from mvpa_ts.ieeg.scoring.board import ADDED, MERGED, board, detectors_at_hand, rate_in_words
     from mvpa_ts.ieeg.scoring.cohort import markdown_table
 
     before = dict(ADDED)
@@ -47,6 +50,7 @@ def main(arguments: list[str]) -> None:
         ADDED.update(before)
     result.save(options.output)
     print(markdown_table(result.rows))
+    print(f"{MERGED}{rate_in_words(result.rows)}")
     for name, reason in {**result.left_out, **result.failures}.items():
         print(f"{name}: {reason}")
     print(f"see {options.output}")
@@ -55,7 +59,13 @@ def main(arguments: list[str]) -> None:
 def command_line() -> CommandParser:
     """The command's arguments."""
     parser = CommandParser("board", DESCRIPTION)
-    parser.add_argument("folder", type=str, help="a BIDS or SWEC folder, any folder of recordings, or a file")
+    parser.add_argument(
+        "folders",
+        type=str,
+        nargs="+",
+        metavar="folder",
+        help="BIDS or SWEC folders, any folders of recordings, or files",
+    )
     parser.add_argument("-o", "--output", type=str, required=True, help="folder for board.csv and board.html")
     parser.add_argument("--model", type=str, nargs="+", default=[], help="folders of finetuned models")
     parser.add_argument("--add", type=str, nargs="+", default=[], help="Python files that call add_detector")

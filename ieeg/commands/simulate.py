@@ -12,7 +12,8 @@ DESCRIPTION = """Write intracranial recordings of made-up subjects.
 Seizures of a neural-mass model (Epileptor) lie in pink noise with line noise, artefacts and rhythmic bursts. The same
 arguments give the same files.
 
-Example: mvpformer simulate cohort --subjects 8 --hours 2 --channels 8,12
+Examples: mvpformer simulate cohort --subjects 8 --hours 2 --channels 8,12
+          mvpformer simulate cohort --format edf --seizures 0 --session 1
 """
 
 
@@ -39,6 +40,7 @@ def main(arguments: list[str]) -> None:
         sfreq=options.sfreq,
         num_seizures=options.seizures,
         cohort=options.cohort,
+        session=options.session,
         difficulty=Difficulty(**chosen),
     )
     count = f"{len(written)} recording{'' if len(written) == 1 else 's'}"
@@ -76,8 +78,14 @@ def command_line() -> CommandParser:
         "--seed",
         type=int,
         default=0,
-        help="random seed; another seed gives other subjects. Each has one recording: with the same seed and other "
-        "seizures it has the same background",
+        help="random seed; another seed gives other subjects",
+    )
+    parser.add_argument(
+        "--session",
+        type=int,
+        default=0,
+        help="number of the recording: another one is of the same subjects at another time. With --seizures 0 it is "
+        "quiet. EDF files from 1 on are called SUBJECT_session1.edf",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace simulated recordings that exist")
     difficulty = parser.add_argument_group("how hard seizures are to tell from the rest")
@@ -143,7 +151,8 @@ def write_cohort(
         )
     if out.exists() and not out.is_dir():
         raise FileExistsError(f"{out} is a file: name a folder to write to")
-    targets = [out / (f"{r.subject}" if kind == "swec" else f"{r.subject}.edf") for r in recordings]
+    session = f"_session{cohort['session']}" if cohort.get("session") else ""
+    targets = [out / (f"{r.subject}" if kind == "swec" else f"{r.subject}{session}.edf") for r in recordings]
     # Before the first is written, so that a refusal leaves nothing half done.
     if not overwrite and (existing := [target for target in targets if target.exists()]):
         raise FileExistsError(f"{existing[0]} exists already: pass --overwrite to replace it, or write elsewhere")

@@ -43,6 +43,10 @@ from mvpa_ts.ieeg.scoring.scores import Scores, score_events, score_seconds
 ScoreFunction = Callable[[Recording, npt.NDArray[np.float64]], npt.ArrayLike]
 
 BOARD, PAGE = "board.csv", "board.html"
+MERGED = (
+    "SzCORE: events less than 90 s apart are one, those over 5 min are split; a seizure is found if an event overlaps "
+    "the time from 30 s before it to 60 s after it."
+)
 
 
 class Added(Baseline):
@@ -141,14 +145,28 @@ class Board:
         cells = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row] for row in self.rows.to_numpy().tolist()]
         cells = [[cell.replace("nan", "–") for cell in row] for row in cells]
         facts = {
-            "Events": "SzCORE: events less than 90 s apart are one, those over 5 min are split; a seizure is found if "
-            "an event overlaps the time from 30 s before it to 60 s after it",
+            "Events": MERGED + rate_in_words(self.rows),
             "Segments": "of 5 s; AUROC and AUPRC of the probabilities",
             "Left out": "; ".join(f"{name}: {why}" for name, why in self.left_out.items()) or "no recording",
             "Failed": "; ".join(f"{name}: {why}" for name, why in self.failures.items()) or "no detector",
         }
         table = ("Detectors", tuple(self.rows.columns), cells)
         write_text(Path(folder) / PAGE, render("Detectors on the same recordings", [], facts, [table]))
+
+
+def rate_in_words(rows: pd.DataFrame) -> str:
+    """What false events a day come from where there was less than a day; empty otherwise.
+
+    Examples
+    --------
+    >>> rate_in_words(pd.DataFrame({"hours": [0.1, 0.1]}))
+    ' False events a day are counted from 6 minutes.'
+    >>> rate_in_words(pd.DataFrame({"hours": [30.0]}))
+    ''
+    """
+    hours = float(rows["hours"].max())
+    counted = f"{hours:.1f} hours" if hours >= 2 else f"{60 * hours:.0f} minutes"
+    return f" False events a day are counted from {counted}." if hours < 24 else ""
 
 
 def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) -> Board:

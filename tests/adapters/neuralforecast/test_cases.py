@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import decimal
 import random
+import subprocess
+import sys
 import uuid
 import warnings
 from collections.abc import Callable
@@ -93,6 +95,36 @@ def test_a_loaded_model_knows_its_series(
     again = NeuralForecast.load(str(tmp_path))
     for given in (None, frame):
         np.testing.assert_array_equal(again.predict(given)["MVPA"].to_numpy(), expected)
+
+
+_LOAD = """
+import sys
+from pathlib import Path
+import numpy as np
+from neuralforecast import NeuralForecast
+import mvpa_ts.adapters.neuralforecast  # makes MVPA known to the host
+for folder in sorted(Path(sys.argv[1]).iterdir()):
+    host, expected = NeuralForecast.load(str(folder / "host")), np.load(folder / "expected.npy")
+    same = [np.array_equal(host.predict()["MVPA"].to_numpy(), expected) for _ in range(2)]
+    print(folder.name, *same, sep="|", file=sys.stderr)
+"""
+
+
+def test_a_new_process_forecasts_the_same_for_ids_of_every_kind(
+    panel: Callable, tiny: Callable, forecaster: Callable, awaken: Callable, tmp_path: Path
+) -> None:
+    for kind, names in _IDS.items():
+        host = forecaster(tiny(3), "h")
+        host.fit(panel(3, names=names))
+        awaken(host.models[0], 0.3)
+        folder = tmp_path / "".join(letter for letter in kind if letter.isalnum())
+        host.save(str(folder / "host"), save_dataset=True, overwrite=True)
+        np.save(folder / "expected.npy", host.predict()["MVPA"].to_numpy())
+    command = [sys.executable, "-P", "-c", _LOAD, str(tmp_path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr.splitlines()
+    compared = [line for line in said if line.count("|") == 2]
+    assert compared == [f"{folder.name}|True|True" for folder in sorted(tmp_path.iterdir())]
+    assert len(compared) == len(_IDS)
 
 
 @pytest.mark.parametrize(
@@ -194,10 +226,12 @@ def test_a_frequency_of_polars_forecasts(panel: Callable, tiny: Callable, foreca
 
 @pytest.mark.parametrize("option", ["futr_exog_list", "hist_exog_list"])
 def test_the_target_is_no_exogenous_column(option: str, panel: Callable, tiny: Callable, forecaster: Callable) -> None:
-    with pytest.raises(
-        ValueError, match=r"must hold columns beside the id, the date and the target of df, got \['y'\]"
-    ):
-        forecaster(tiny(2, **{option: ["y"]})).fit(panel(2))
+    message = (
+        r"must hold columns beside the id, the date and the target of df, and not the available_mask, got \['{}'\]"
+    )
+    for name in ("y", "available_mask"):
+        with pytest.raises(ValueError, match=message.format(name)):
+            forecaster(tiny(2, **{option: [name]})).fit(panel(2).assign(available_mask=1.0))
 
 
 def test_missing_rows_under_a_local_scaler_get_the_right_advice(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import pickle
+import subprocess
+import sys
 import uuid
 from typing import Any
 
@@ -41,6 +44,33 @@ def test_names_of_any_kind_come_back_from_files(kind: str, tmp_path: Any) -> Non
     again = MVPAForecaster.from_files(tmp_path, finetune_steps=0)
     again.fit(y, X=X[: len(y)][names[1::-1]], fh=[1, 2, 3, 4, 5])
     pd.testing.assert_frame_equal(again.predict(X=X[len(y) :][names[1::-1]]), expected, check_exact=True)
+
+
+_LOAD = """
+import pickle
+import sys
+from pathlib import Path
+import numpy as np
+from mvpa_ts.adapters.sktime import MVPAForecaster
+for folder in sorted(Path(sys.argv[1]).iterdir()):
+    y, expected = pickle.loads((folder / "y.pickle").read_bytes())
+    again = MVPAForecaster.from_files(folder / "files", finetune_steps=0).fit(y, fh=[1, 2, 3, 4, 5])
+    same = [again.predict().equals(expected) for _ in range(2)]
+    print(folder.name, *same, sep="|", file=sys.stderr)
+"""
+
+
+def test_a_new_process_forecasts_the_same_for_names_of_every_kind(tmp_path: Any) -> None:
+    for kind, names in _NAMES.items():
+        y = waves(columns=3)
+        y.columns = pd.Index(names, dtype=object)
+        forecaster = fitted(y, network={"channel_vectors": True})
+        forecaster.to_files(tmp_path / kind / "files")
+        (tmp_path / kind / "y.pickle").write_bytes(pickle.dumps((y, forecaster.predict())))
+    command = [sys.executable, "-P", "-c", _LOAD, str(tmp_path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr.splitlines()
+    compared = [line for line in said if line.count("|") == 2]
+    assert compared == [f"{kind}|True|True" for kind in sorted(_NAMES)]
 
 
 def test_columns_that_are_saved_alike_are_refused() -> None:

@@ -74,9 +74,13 @@ def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys):
         "add_detector('mine', lambda recording, starts: (starts < 20).astype(float))\n",
         encoding="utf-8",
     )
-    for output in ("one", "two"):
-        words = ["board", str(tmp_path / "bids"), "--add", str(tmp_path / "mine.py"), "-o", str(tmp_path / output)]
+    folders = [str(tmp_path / "bids"), str(tmp_path / "bids" / "sub-01")]  # one holds the other: no file counts twice
+    for output, named in (("one", folders[:1]), ("two", folders)):
+        words = ["board", *named, "--add", str(tmp_path / "mine.py"), "-o", str(tmp_path / output)]
         assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "events less than 90 s apart are one" in said
+    assert "False events a day are counted from 2 minutes." in said
     for name in ("board.csv", "board.html"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     table = (tmp_path / "one" / "board.csv").read_text(encoding="utf-8")

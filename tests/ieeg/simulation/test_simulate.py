@@ -248,3 +248,15 @@ def test_command_writes_the_rate_that_was_asked_for(tmp_path, sfreq, kind):
     options = ["--subjects=1", "--hours=0.01", f"--sfreq={sfreq}", f"--format={kind}"]
     assert main(["simulate", str(tmp_path), *options]) == 0
     assert read_recording(tmp_path / ("S101" if kind == "swec" else "S101.edf")).sfreq == sfreq
+
+
+def test_a_quiet_recording_of_the_same_subject(tmp_path):
+    """Another session, without a seizure: the signal of the Python call."""
+    options = ["--format", "edf", "--subjects", "1", "--hours", "0.01", "--channels", "2"]
+    assert main(["simulate", str(tmp_path), *options]) == 0
+    assert main(["simulate", str(tmp_path), *options, "--seizures", "0", "--session", "1"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["S101.edf", "S101_session1.edf"]
+    quiet = read_recording(tmp_path / "S101_session1.edf")
+    assert (quiet.annotated, quiet.seizures) == (True, ())
+    expected = simulate_recording("S101", num_channels=2, duration=36.0, num_seizures=0, session=1)
+    np.testing.assert_allclose(quiet.read(0, 5120), expected.read(0, 5120), atol=0.1)
