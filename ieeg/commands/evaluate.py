@@ -183,8 +183,9 @@ def _similarities(path: str) -> dict[str, dict[str, float]]:
 
 def _result(folder: Path, root: str | None, unannotated: str, detections: Path, *, namesakes: bool) -> RecordingResult:
     """A detection with its reference; a recording without one is an error or seizure-free, as `unannotated` says."""
-    from mvpa_ts.ieeg.detection.saved import REFERENCE
-    from mvpa_ts.ieeg.recordings.annotations import is_background, is_seizure, read_events
+    from mvpa_ts.files import read_config
+    from mvpa_ts.ieeg.detection.saved import REFERENCE, RUN
+    from mvpa_ts.ieeg.recordings.annotations import WORDS_NOT_TAKEN, is_background, is_seizure, read_events
     from mvpa_ts.ieeg.scoring.results import read_result
 
     table = folder / REFERENCE if root is None else _reference(Path(root), folder, detections, namesakes=namesakes)
@@ -193,6 +194,12 @@ def _result(folder: Path, root: str | None, unannotated: str, detections: Path, 
         missing = f"{root} holds no reference for {folder.name}: add the missing file {names}"
     elif not table.is_file():
         missing = f"{folder} has no {REFERENCE}, as the recording says nothing of seizures: give --reference"
+        notes = read_config(folder / RUN)["recording"].get("notes", ())
+        if words := [note for note in notes if WORDS_NOT_TAKEN in note]:
+            # Taken as seizure-free, a recording with such words may make true detections false.
+            missing = f"{folder} has no {REFERENCE}. {words[0]}, when you run `mvpformer detect` again"
+            if unannotated == "seizure-free":
+                warnings.warn(f"{missing}: it is taken as seizure-free", stacklevel=2)
     else:
         texts = [text for _, _, text in read_events(table)]
         if any(is_seizure(text) or is_background(text) for text in texts):

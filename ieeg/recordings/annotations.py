@@ -65,6 +65,7 @@ _END = re.compile(
     re.IGNORECASE,
 )
 
+WORDS_NOT_TAKEN = "these words are not taken for seizures"
 # Words that may well mean a seizure but are not taken for one: a fit, an absence and an event are much else too.
 _DOUBTFUL = re.compile(
     r"\w*(?:krampf|convuls|konvuls|tonic|tonisch|clon|klon|attack|absence|absenz|paroxysm|spasm|epilep|ictus|seiz"
@@ -267,7 +268,7 @@ def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str]) -> Non
     listed = [*dict.fromkeys(word for word in seen if word.lower() not in ("on", "off", "over"))]
     if listed:
         warnings.warn(
-            f"{name}: these words are not taken for seizures: {', '.join(listed[:8])}{', …' if listed[8:] else ''}. If "
+            f"{name}: {WORDS_NOT_TAKEN}: {', '.join(listed[:8])}{', …' if listed[8:] else ''}. If "
             "they mean some, name them with --seizure-words in a command, or seizure_words=[...] in Python",
             stacklevel=3,
         )

@@ -73,3 +73,17 @@ def test_long_lists_and_nothing(tmp_path):
     assert read_left_out(tmp_path) == rows
     write_left_out(tmp_path, [])
     assert (read_left_out(tmp_path), listing([])) == ([], [])
+
+
+def test_evaluate_names_words_that_were_not_understood(tmp_path, capsys):
+    """Where they mean seizures, a recording that is taken as seizure-free makes true detections false."""
+    x = np.cumsum(np.random.default_rng(0).normal(0, 5, 15360))
+    signal = edfio.EdfSignal(x - x.mean(), 256, label="A1", physical_dimension="uV")
+    edfio.Edf([signal], annotations=[edfio.EdfAnnotation(10, 20, "FBTCS")]).write(tmp_path / "night.edf")
+    results, scores = str(tmp_path / "results"), str(tmp_path / "scores")
+    with pytest.warns(UserWarning, match="FBTCS"):
+        assert main(["detect", str(tmp_path / "night.edf"), "--model", "line-length", "-o", results]) == 0
+    assert main(["evaluate", results, "-o", scores]) == 1
+    assert "not taken for seizures: FBTCS. If they mean some, name them with --seizure-words" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="FBTCS.*taken as seizure-free"):
+        assert main(["evaluate", results, "-o", scores, "--unannotated", "seizure-free"]) == 0
