@@ -136,7 +136,8 @@ def test_a_short_history_is_one_whose_beginning_is_missing(network):
     mask = torch.zeros_like(x, dtype=torch.bool)
     mask[:, -20:] = True
     torch.testing.assert_close(network(x.masked_fill(~mask, torch.nan), mask), network(x[:, -20:]))
-    torch.testing.assert_close(network(torch.cat([x, x], 1)), network(x))  # only the look-back is read
+    long = panel(length=network.farthest + 50)  # no more is read
+    torch.testing.assert_close(network(long, horizon=48), network(long[:, -network.farthest :], horizon=48))
 
 
 @pytest.mark.parametrize("length", [1, 2, 15])
@@ -322,12 +323,14 @@ def test_six_cycles_of_a_long_season_are_read(network):
     x = panel(length=300)
     mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(3)) < 0.9
     for season, steps in ((None, 64), (7, 64), (40, 64), (41, 246), (45, 270)):
-        forecast = network(x, mask, season=season)
-        torch.testing.assert_close(forecast, network(x[:, -steps:], mask[:, -steps:], season=season))
-        assert not torch.allclose(forecast, network(x[:, -steps + 10 :], mask[:, -steps + 10 :], season=season))
-    both = network(x, mask, season=torch.tensor([7, 45]))
-    torch.testing.assert_close(both[:1], network(x[:1], mask[:1], season=7))
-    torch.testing.assert_close(both[1:], network(x[1:], mask[1:], season=45))
+        forecast = network(x, mask, season=season, horizon=8)
+        torch.testing.assert_close(forecast, network(x[:, -steps:], mask[:, -steps:], season=season, horizon=8))
+        assert not torch.allclose(
+            forecast, network(x[:, -steps + 10 :], mask[:, -steps + 10 :], season=season, horizon=8)
+        )
+    both = network(x, mask, season=torch.tensor([7, 45]), horizon=8)
+    torch.testing.assert_close(both[:1], network(x[:1], mask[:1], season=7, horizon=8))
+    torch.testing.assert_close(both[1:], network(x[1:], mask[1:], season=45, horizon=8))
 
 
 @torch.no_grad()

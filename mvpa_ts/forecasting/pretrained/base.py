@@ -23,8 +23,9 @@ from mvpa_ts.forecasting.pretrained import relations, trend_forecasts
 from mvpa_ts.forecasting.pretrained.attention import PanelAttention, PanelBlock
 from mvpa_ts.forecasting.pretrained.configuration import BaseConfig
 from mvpa_ts.forecasting.pretrained.gaps import carried_on
-from mvpa_ts.forecasting.pretrained.jumps import shifts, spikes
+from mvpa_ts.forecasting.pretrained.jumps import cleaned
 from mvpa_ts.forecasting.pretrained.layout import ROWS, Layout, layout
+from mvpa_ts.forecasting.pretrained.resolutions import WIDTHS, at_steps, means, widths
 from mvpa_ts.forecasting.pretrained.simple_forecasts import (
     CYCLES,
     NAMES,
@@ -53,6 +54,8 @@ QUICK_RATE = 100.0
 """Their learning rate in finetuning over that of the rest: a hundred small steps would not move the choice."""
 STRONG_SEASON = 0.8
 """Height of a peak of the autocorrelation from which a season is taken away before regressions on other series."""
+_CLEARLY = 0.1
+"""Gain of regressions on other series, log of errors, from which means of several steps are not asked."""
 _BOUND = 20.0  # in standard deviations
 
 
@@ -95,10 +98,11 @@ class Reading(NamedTuple):
         """Some of the windows, by their number."""
         return Reading(*(tensor[windows] for tensor in self))
 
-    def upside_down(self) -> Reading:
-        """What would have been read had all values the other sign."""
-        values, mask = self.values.chunk(2, dim=3)
-        return self._replace(values=torch.cat([-values, mask], 3), simple=-self.simple, location=-self.location)
+    def ahead(self) -> Tensor:
+        """How far regressions on other series were ahead at the next steps, log of errors, by window, [B]."""
+        R = len(relations.NAMES)
+        simple, related = self.relative[..., 0].split((self.relative.shape[2] - R, R), 2)
+        return (simple.amin(2) - related[..., 1:].amin(2)).mean(1)
 
 
 class BaseForecaster(nn.Module):
@@ -212,17 +216,50 @@ class BaseForecaster(nn.Module):
         # Neighbours of a line stay together where the panel is read in groups.
         along = torch.arange(C) if positions is None or positions.shape[1] > 1 else positions[:, 0].argsort(stable=True)
         groups = along.tensor_split(math.ceil(C / MOST_SERIES))
-        forecasts = []
-        for group in groups:
-            placed = None if positions is None else positions[group].to(x.device).expand(len(x), len(group), -1)
-            place = layout(placed, len(x), len(group), x.device)
-            reading = self.read(x[..., group], mask[..., group], horizon, place, season)
-            forecast = self.forecast(reading)
-            if not self.training:
-                # Series upside down are forecast upside down: the mean of both is a little better.
-                forecast = 0.5 * (forecast - self.forecast(reading.upside_down()).flip(3))
-            forecasts.append(forecast)
-        return torch.cat(forecasts, dim=2)[:, :horizon, along.argsort()]
+        forecasts = [
+            self._of_group(
+                x[..., group], mask[..., group], horizon, None if positions is None else positions[group], season
+            )
+            for group in groups
+        ]
+        return torch.cat(forecasts, dim=2)[:, :, along.argsort()]
+
+    def _of_group(
+        self, x: Tensor, mask: Tensor, horizon: int, positions: Tensor | None, season: int | Tensor | None
+    ) -> Tensor:
+        """Quantiles [B, h, C, Q] of series that attend to one another; arguments as of `forward`."""
+        B, _, C = x.shape
+        place = layout(None if positions is None else positions.to(x.device).expand(B, C, -1), B, C, x.device)
+        x, mask = cleaned(x[:, -self.farthest :], mask[:, -self.farthest :])
+        forecast, share = self._at_one_resolution(x, mask, horizon, place, season)
+        if self.training:
+            return forecast
+        # A graph is for panels that begin with the first step, and knows no share.
+        begins, shares = [0] * B, [1.0] * B
+        if not torch.compiler.is_compiling():
+            begins, shares = mask.any(2).to(torch.uint8).argmax(1).tolist(), share.tolist()
+        hint = torch.as_tensor(0 if season is None else season, device=x.device).expand(B)
+        total, number = forecast.clone(), torch.ones_like(share)
+        for width in WIDTHS:
+            panels = [i for i in range(B) if shares[i] and width in widths(x.shape[1] - begins[i], horizon)]
+            if not panels:
+                continue
+            coarse, _ = self._at_one_resolution(
+                *means(x[panels], mask[panels], width), math.ceil(horizon / width), place.of(panels),
+                torch.where(hint % width == 0, hint // width, 0)[panels],
+            )  # fmt: skip
+            total[panels] += at_steps(coarse, forecast[panels], width)
+            number[panels] += 1.0
+        # What other series show, they show step by step: where that counts, means say less.
+        return forecast + share[:, None, None, None] * (total / number[:, None, None, None] - forecast)
+
+    def _at_one_resolution(
+        self, x: Tensor, mask: Tensor, horizon: int, place: Layout, season: int | Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Quantiles [B, h, C, Q], and the share that coarser forecasts may have, [B]."""
+        reading = self.read(x, mask, horizon, place, season)
+        forecast = self.forecast(reading)
+        return forecast[:, :horizon], 1.0 - (reading.ahead() / _CLEARLY).clamp(0.0, 1.0)
 
     @torch.no_grad()
     def read(self, x: Tensor, mask: Tensor, horizon: int, place: Layout, season: int | Tensor | None = None) -> Reading:
@@ -234,8 +271,6 @@ class BaseForecaster(nn.Module):
         farthest = self.farthest if torch.compiler.is_compiling() else int(reach.max())  # a graph has fixed sizes
         x, mask = x[:, -farthest:], mask[:, -farthest:]
         mask = mask & (torch.arange(x.shape[1], 0, -1, device=x.device) <= reach[:, None])[..., None]
-        mask = mask & ~spikes(x, mask)
-        x = x + shifts(x, mask)
         padding = max(0, config.lookback - x.shape[1])
         x = F.pad(x.masked_fill(~mask, 0.0), (0, 0, padding, 0))
         mask = F.pad(mask, (0, 0, padding, 0))

@@ -16,6 +16,12 @@ AFTER, AROUND = 6, 24
 _UNUSUAL, _APART, _SUDDEN = 1.8, 1.8, 0.6
 
 
+def cleaned(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Values and mask without spikes and without the levels that were left, each [B, L, C]."""
+    mask = mask & ~spikes(x, mask)
+    return x + shifts(x, mask), mask
+
+
 def spikes(x: Tensor, mask: Tensor) -> Tensor:
     """Observed values far from those around them, which no forecast should start from, [B, L, C].
 

@@ -28,6 +28,10 @@ class Layout(NamedTuple):
     rows: Tensor
     order: Tensor
 
+    def of(self, panels: list[int]) -> Layout:
+        """Some of the panels, by their number."""
+        return Layout(self.rows[panels], self.order[panels])
+
     def series(self, start: int, stop: int) -> Layout:
         """Some of the series, which follow one another on the line where there is one."""
         order = self.order[:, start:stop]

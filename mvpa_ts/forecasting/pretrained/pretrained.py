@@ -28,6 +28,7 @@ from mvpa_ts.forecasting.pretrained.base import (
     Reading,
 )
 from mvpa_ts.forecasting.pretrained.covariates import BEYOND, covariate_effects
+from mvpa_ts.forecasting.pretrained.jumps import cleaned
 from mvpa_ts.forecasting.pretrained.layout import layout
 from mvpa_ts.forecasting.pretrained.seasons import with_year
 from mvpa_ts.forecasting.quantiles import pinball_loss, quantiles_at
@@ -331,7 +332,7 @@ def finetuned(
         x, seen = padded[past][..., series], mask[past][..., series]
         placed = None if positions is None else positions[series].expand(len(x), -1, -1)
         place = layout(placed, len(x), x.shape[2])
-        return network.read(x, seen, horizon, place, season)
+        return network.read(*cleaned(x, seen), horizon, place, season)
 
     readings = read(windows, slice(None)) if once and len(windows) else None
 
