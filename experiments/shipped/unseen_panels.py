@@ -11,6 +11,7 @@ median forecast is scored, mean square error. Arms switch parts of the same netw
 from __future__ import annotations
 
 import argparse
+import copy
 import csv
 import os
 import sys
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
@@ -31,7 +32,7 @@ from mvpa_ts.files import replaced
 from mvpa_ts.forecasting.pretrained import load_base
 from mvpa_ts.forecasting.pretrained.base import BaseForecaster, Reading
 from mvpa_ts.forecasting.pretrained.covariates import covariate_effects
-from mvpa_ts.forecasting.pretrained.layout import SAME, UNKNOWN, layout
+from mvpa_ts.forecasting.pretrained.layout import SAME, UNKNOWN
 from mvpa_ts.forecasting.pretrained.relations import NAMES
 
 CONTEXT = 512
@@ -283,44 +284,59 @@ def forecast(network: BaseForecaster, windows: Windows, arm: Arm) -> tuple[Tenso
     return medians + effects, {name: single[..., index] + effects for index, name in enumerate(NAMES)}
 
 
+class _Switched(BaseForecaster):
+    """The shipped network with parts of what it reads switched off."""
+
+    arm: Arm
+    regressions: list[Tensor]
+
+    @classmethod
+    def of(cls, network: BaseForecaster, arm: Arm) -> _Switched:
+        switched = copy.copy(network)
+        switched.__class__ = cls
+        switched.arm, switched.regressions = arm, []
+        return switched
+
+    def read(self, *arguments: Any) -> Reading:
+        K = len(NAMES)
+        reading = super().read(*arguments)
+        if not self.arm.regressions:
+            simple, relative = reading.simple.clone(), reading.relative.clone()
+            simple[:, :, -K:] = simple[:, :, :1]
+            relative[:, :, -K:] = 50.0
+            reading = reading._replace(simple=simple, relative=relative, trust=torch.zeros_like(reading.trust))
+        if not self.arm.distances:
+            reading = reading._replace(rows=torch.where(reading.rows == SAME, SAME, UNKNOWN))
+        self.regressions.append(
+            reading.simple[:, :, -K:] * reading.scale[..., None, None] + reading.location[..., None, None]
+        )
+        return reading
+
+    def forecast(self, reading: Reading) -> Tensor:
+        B, C = reading.location.shape
+        if self.arm.attention:
+            return super().forecast(reading)
+        # Each series as a panel of its own, with what was read from all.
+        values, real = (part.movedim(2, 1).flatten(0, 1)[:, :, None] for part in (reading.values, reading.real))
+        rest = [part.flatten(0, 1)[:, None] for part in reading[2:8]]
+        rows, trust = torch.zeros(B * C, 1, 1, dtype=torch.long), reading.trust.repeat_interleave(C, 0)
+        alone = super().forecast(Reading(values, real, *rest, rows, trust))  # [B·C, h, 1, Q]
+        return alone.squeeze(2).unflatten(0, (B, C)).transpose(1, 2)
+
+
 def _parts(
     network: BaseForecaster, x: Tensor, positions: Tensor | None, horizon: int, arm: Arm
 ) -> tuple[Tensor, Tensor]:
-    """Medians [B, h, C or 1] and the regressions' forecasts [B, C, K, h] of panels of up to 400 series."""
-    C = x.shape[2]
+    """Medians [B, h, C or 1] and the regressions' forecasts [B, C, K, h] of panels of up to 128 series a group."""
     medians, single = [], []
-    for group in torch.arange(C).tensor_split(-(-C // 128)):
-        placed = None if positions is None else positions[group].expand(len(x), -1, -1)
-        place = layout(placed, len(x), len(group))
+    for group in torch.arange(x.shape[2]).tensor_split(-(-x.shape[2] // 128)):
+        switched = _Switched.of(network, arm)
         rows = x[..., group]
-        reading = network.read(rows.nan_to_num(0.0), ~rows.isnan(), horizon, place)
-        single.append(
-            reading.simple[:, :, -len(NAMES) :, :horizon] * reading.scale[..., None, None]
-            + reading.location[..., None, None]
-        )
-        median = network.forecast(_switched(reading, arm))[:, :horizon, :, 4]
-        medians.append(median if arm.attention else median.reshape(len(x), -1, horizon).mT)
+        placed = None if positions is None else positions[group]
+        medians.append(switched(rows.nan_to_num(0.0), ~rows.isnan(), horizon=horizon, positions=placed)[..., 4])
+        single.append(switched.regressions[0][..., :horizon])  # the first is of the steps
     found = torch.cat(medians, 2)
     return (found[..., 0] if not arm.panel else found), torch.cat(single, 1)
-
-
-def _switched(reading: Reading, arm: Arm) -> Reading:
-    """What the network reads with parts of it switched off."""
-    K = len(NAMES)
-    if not arm.regressions:
-        simple, relative = reading.simple.clone(), reading.relative.clone()
-        simple[:, :, -K:] = simple[:, :, :1]
-        relative[:, :, -K:] = 50.0
-        reading = reading._replace(simple=simple, relative=relative, trust=torch.zeros_like(reading.trust))
-    if not arm.distances:
-        reading = reading._replace(rows=torch.where(reading.rows == SAME, SAME, UNKNOWN))
-    if not arm.attention:  # each series as a panel of its own, with what was read from all
-        B, C = reading.location.shape
-        values, real = (part.movedim(2, 1).flatten(0, 1)[:, :, None] for part in (reading.values, reading.real))
-        rest = [part.flatten(0, 1)[:, None] for part in reading[2:8]]
-        trust = reading.trust.repeat_interleave(C, 0)
-        reading = Reading(values, real, *rest, torch.zeros(B * C, 1, 1, dtype=torch.long), trust)
-    return reading
 
 
 def error(windows: Windows, medians: Tensor) -> float:
