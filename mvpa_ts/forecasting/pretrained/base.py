@@ -104,6 +104,11 @@ class Reading(NamedTuple):
         simple, related = self.relative[..., 0].split((self.relative.shape[2] - R, R), 2)
         return (simple.amin(2) - related[..., 1:].amin(2)).mean(1)
 
+    def upside_down(self) -> Reading:
+        """What would have been read had all values the other sign."""
+        values, mask = self.values.chunk(2, dim=3)
+        return self._replace(values=torch.cat([-values, mask], 3), simple=-self.simple, location=-self.location)
+
 
 class BaseForecaster(nn.Module):
     """Quantiles of the next steps of every series of a panel.
@@ -259,6 +264,9 @@ class BaseForecaster(nn.Module):
         """Quantiles [B, h, C, Q], and the share that coarser forecasts may have, [B]."""
         reading = self.read(x, mask, horizon, place, season)
         forecast = self.forecast(reading)
+        if not self.training:
+            # Series upside down are forecast upside down: the mean of both is a little better.
+            forecast = 0.5 * (forecast - self.forecast(reading.upside_down()).flip(3))
         return forecast[:, :horizon], 1.0 - (reading.ahead() / _CLEARLY).clamp(0.0, 1.0)
 
     @torch.no_grad()
@@ -295,10 +303,15 @@ class BaseForecaster(nn.Module):
         T = simple.shape[3] // P
         patches = rearrange(simple.asinh(), "b c k (t p) -> b t c (k p)", p=P)
         about = self.embed_features(reading.features)[:, None]
-        history = self.embed_history(reading.values) + about
+        values, seen = reading.values, reading.real
+        if not torch.compiler.is_compiling():
+            # Tokens that no series has, cost time and say nothing.
+            first = int(seen.any(2).any(0).to(torch.uint8).argmax())
+            values, seen = values[:, first:], seen[:, first:]
+        history = self.embed_history(values) + about
         later = torch.arange(T, device=simple.device).clamp(max=config.most_patches - 1)
         x = torch.cat([history, self.embed_simple(patches) + about + self.place[later][:, None]], dim=1)
-        real = F.pad(reading.real, (0, 0, 0, T), value=True)
+        real = F.pad(seen, (0, 0, 0, T), value=True)
         for block in self.blocks:
             x = block(x, real, reading.rows)
         out = self.norm(x[:, -T:]).to(simple.dtype)
