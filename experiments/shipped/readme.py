@@ -123,7 +123,7 @@ def untrained_summary(page: Path) -> str:
     text = (
         f"Absolute error over that of seasonal naive, geometric mean over 20 sets: {', '.join(said)}. Of the sets, 17 "
         "served to develop the pretrained one. On the 17 configurations of GIFT-Eval that are at hand, which did not, "
-        f"its rank before the last changes was {by_mase} by MASE and {by_crps} by CRPS among 120 published models "
+        f"its rank is {by_mase} by MASE and {by_crps} by CRPS among 120 published models "
         "([both tables](docs/pretrained.md#on-a-public-board))."
     )
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
