@@ -70,6 +70,7 @@ def main(arguments: list[str]) -> None:
                 stacklevel=2,
             )
     _warn_of_training_subjects(folders)
+    _warn_of_earlier_runs(root, folders)
     similar = _similarities(options.similarities) if options.similarities else {}
     results = [
         SubjectResult(subject, parts, options.mode, similar.get(subject, {}), rule)
@@ -145,6 +146,20 @@ def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
             f"{seen[0]}: their scores are scores on training data",
             stacklevel=3,
         )
+
+
+def _warn_of_earlier_runs(root: Path, folders: Sequence[Path]) -> None:
+    """Warn where the last `mvpformer detect` failed on a recording that an earlier run had scored."""
+    from mvpa_ts.ieeg.recordings.left_out import read_left_out
+
+    failed = {Path(row[0]).stem for row in read_left_out(root) if row[2].startswith("failed")}
+    for folder in folders:
+        if folder.name in failed:
+            warnings.warn(
+                f"the last `mvpformer detect` failed on {folder.name}: {folder} holds the results of an earlier run, "
+                "which are scored here. Run detect on it again, or remove the folder",
+                stacklevel=3,
+            )
 
 
 def _detect_first(root: Path) -> str:

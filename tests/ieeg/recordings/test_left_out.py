@@ -51,6 +51,18 @@ def test_detect_and_evaluate_list_it(tmp_path, capsys):
     assert capsys.readouterr().out.split("left out:\n")[1].splitlines() == said[:4]
 
 
+def test_results_of_an_earlier_run_are_named(tmp_path, capsys):
+    folder, results = study(tmp_path / "in"), tmp_path / "results"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        main(["detect", str(folder), "--model", "line-length", "-o", str(results)])
+        (folder / "night.edf").write_text("nothing")
+        (folder / "day.edf").write_text("nothing")  # more than one, so that the run goes on
+        assert main(["detect", str(folder), "--model", "line-length", "-o", str(results)]) == 1
+    with pytest.warns(UserWarning, match="failed on night: .* holds the results of an earlier run"):
+        main(["evaluate", str(results), "-o", str(tmp_path / "scores")])
+
+
 def test_finetune_lists_it(tmp_path, capsys):
     folder = study(tmp_path / "in")
     with warnings.catch_warnings():
