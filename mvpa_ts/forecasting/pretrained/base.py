@@ -240,13 +240,16 @@ class BaseForecaster(nn.Module):
         if self.training:
             return forecast
         # A graph is for panels that begin with the first step, and knows no share.
-        begins, shares = [0] * B, [1.0] * B
+        lengths, shares = [x.shape[1]] * B, [1.0] * B
         if not torch.compiler.is_compiling():
-            begins, shares = mask.any(2).to(torch.uint8).argmax(1).tolist(), share.tolist()
+            lengths, shares = (x.shape[1] - mask.any(2).to(torch.uint8).argmax(1)).tolist(), share.tolist()
         hint = torch.as_tensor(0 if season is None else season, device=x.device).expand(B)
         total, number = forecast.clone(), torch.ones_like(share)
         for width in WIDTHS:
-            panels = [i for i in range(B) if shares[i] and width in widths(x.shape[1] - begins[i], horizon)]
+            panels = [
+                i for i in range(B)
+                if lengths[i] > self.config.lookback and shares[i] and width in widths(lengths[i], horizon)
+            ]  # fmt: skip
             if not panels:
                 continue
             coarse, _ = self._at_one_resolution(

@@ -24,7 +24,7 @@ def widths(length: int, horizon: int) -> tuple[int, ...]:
     Examples
     --------
     >>> from mvpa_ts.forecasting.pretrained.resolutions import widths
-    >>> widths(512, 48), widths(2048, 480), widths(100, 12)
+    >>> widths(600, 48), widths(2048, 480), widths(600, 12)
     ((2, 4), (4, 8, 24), ())
     """
     allowed = [k for k in WIDTHS if k * _LEAST_AHEAD <= horizon and k * _LEAST_BEFORE <= length]
