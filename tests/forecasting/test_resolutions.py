@@ -31,8 +31,8 @@ def test_a_forecast_of_means_keeps_what_lies_within_them():
 
 
 def test_short_horizons_and_histories_stay_as_they_are():
-    assert widths(2048, 12) == widths(100, 480) == ()
-    assert widths(2048, 720) == (4, 8, 24)
+    assert widths(2048, 12, 512) == widths(512, 480, 512) == widths(100, 480, 64) == ()
+    assert widths(2048, 720, 512) == (4, 8, 24)
 
 
 @torch.no_grad()

@@ -176,6 +176,11 @@ class BaseForecaster(nn.Module):
         """Steps of history that are read at the most: `FARTHEST`, or the look-back of a network that reads more."""
         return max(FARTHEST, self.config.lookback)
 
+    def reach(self, season: Tensor) -> Tensor:
+        """Steps that the forecast of steps reads for each told season: the look-back, or six of a long season."""
+        lookback = self.config.lookback
+        return torch.where(SEEN * season > lookback, (CYCLES * season).clamp(max=self.farthest), lookback)
+
     def forward(
         self,
         x: Tensor,
@@ -191,7 +196,8 @@ class BaseForecaster(nn.Module):
         ----------
         x : Tensor, shape (B, L, C)
             Histories that end at the same step. The last `lookback` steps are read. Where the told season is too long
-            for them, simple forecasts read six of it, at most `FARTHEST` steps.
+            for them, simple forecasts read six of it, at most `FARTHEST` steps. So far back means of several steps
+            are read, where the horizon is long enough for them.
         mask : bool Tensor, shape (B, L, C), optional
             True = observed. What is stored elsewhere does not matter.
         horizon : int
@@ -246,10 +252,7 @@ class BaseForecaster(nn.Module):
         hint = torch.as_tensor(0 if season is None else season, device=x.device).expand(B)
         total, number = forecast.clone(), torch.ones_like(share)
         for width in WIDTHS:
-            panels = [
-                i for i in range(B)
-                if lengths[i] > self.config.lookback and shares[i] and width in widths(lengths[i], horizon)
-            ]  # fmt: skip
+            panels = [i for i in range(B) if shares[i] and width in widths(lengths[i], horizon, self.config.lookback)]
             if not panels:
                 continue
             coarse, _ = self._at_one_resolution(
@@ -278,7 +281,7 @@ class BaseForecaster(nn.Module):
         config = self.config
         C, P = x.shape[2], config.patch_length
         hint = torch.as_tensor(0 if season is None else season, device=x.device).expand(len(x))
-        reach = torch.where(SEEN * hint > config.lookback, (CYCLES * hint).clamp(max=self.farthest), config.lookback)
+        reach = self.reach(hint)
         farthest = self.farthest if torch.compiler.is_compiling() else int(reach.max())  # a graph has fixed sizes
         x, mask = x[:, -farthest:], mask[:, -farthest:]
         mask = mask & (torch.arange(x.shape[1], 0, -1, device=x.device) <= reach[:, None])[..., None]
@@ -308,7 +311,7 @@ class BaseForecaster(nn.Module):
         about = self.embed_features(reading.features)[:, None]
         values, seen = reading.values, reading.real
         if not torch.compiler.is_compiling():
-            # Tokens that no series has, cost time and say nothing.
+            # Tokens that no series has cost time and say nothing.
             first = int(seen.any(2).any(0).to(torch.uint8).argmax())
             values, seen = values[:, first:], seen[:, first:]
         history = self.embed_history(values) + about

@@ -32,13 +32,6 @@ class Layout(NamedTuple):
         """Some of the panels, by their number."""
         return Layout(self.rows[panels], self.order[panels])
 
-    def series(self, start: int, stop: int) -> Layout:
-        """Some of the series, which follow one another on the line where there is one."""
-        order = self.order[:, start:stop]
-        rank = order.argsort(1).argsort(1)
-        inside = torch.where(order[:, :1] >= 0, rank, -1)
-        return Layout(self.rows[:, start:stop, start:stop], inside)
-
 
 def layout(places: Tensor | None, panels: int, series: int, device: torch.device | None = None) -> Layout:
     """The layout of `panels` panels whose series lie at `places`.

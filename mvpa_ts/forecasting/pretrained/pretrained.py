@@ -31,7 +31,6 @@ from mvpa_ts.forecasting.pretrained.covariates import BEYOND, covariate_effects
 from mvpa_ts.forecasting.pretrained.jumps import cleaned
 from mvpa_ts.forecasting.pretrained.layout import layout
 from mvpa_ts.forecasting.pretrained.seasons import with_year
-from mvpa_ts.forecasting.pretrained.simple_forecasts import SEEN
 from mvpa_ts.forecasting.quantiles import pinball_loss, quantiles_at
 from mvpa_ts.learning_rates import parameter_groups
 from mvpa_ts.random_state import OwnRandomState
@@ -318,8 +317,8 @@ def finetuned(
     unit = unit + 0.1 * (filled.masked_fill(~observed, 0.0).std(0) + 1e-6)
     padded, mask = (F.pad(rows, (0, 0, network.farthest, 0)) for rows in (filled, observed))
     levels = torch.tensor(LEVELS)
-    # All that the steps' own forecast reads: training is on it alone, without those of means of steps.
-    back = network.farthest if SEEN * (season or 0) > network.config.lookback else network.config.lookback
+    # Trained is the forecast of steps alone, without those of means of several steps.
+    back = int(network.reach(torch.tensor(season or 0)))
     groups = parameter_groups(
         network, learning_rate=learning_rate, linear_rate=QUICK_RATE * learning_rate, linear=lambda name: name in QUICK
     )

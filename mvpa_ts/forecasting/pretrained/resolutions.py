@@ -18,15 +18,17 @@ _TRIED = 3  # at most so many widths, the largest that the horizon and the histo
 _LEAST_AHEAD, _LEAST_BEFORE = 12, 64  # means that horizon and history must hold
 
 
-def widths(length: int, horizon: int) -> tuple[int, ...]:
-    """Widths for a history of `length` steps.
+def widths(length: int, horizon: int, lookback: int) -> tuple[int, ...]:
+    """Widths for a history of `length` steps; none where the network's look-back holds all of it.
 
     Examples
     --------
     >>> from mvpa_ts.forecasting.pretrained.resolutions import widths
-    >>> widths(600, 48), widths(2048, 480), widths(600, 12)
+    >>> widths(600, 48, 512), widths(2048, 480, 512), widths(512, 48, 512)
     ((2, 4), (4, 8, 24), ())
     """
+    if length <= lookback:
+        return ()
     allowed = [k for k in WIDTHS if k * _LEAST_AHEAD <= horizon and k * _LEAST_BEFORE <= length]
     return tuple(allowed[-_TRIED:])
 
