@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from mvpa_ts.learning_rates import one_cycle
 from mvpa_ts.weight_averaging import WeightAverage
@@ -56,6 +56,11 @@ class TrainingRun:
     errors : tuple of float
         Errors of the best validation; infinite before any.
 
+    Raises
+    ------
+    RuntimeError
+        This process belongs to a group of several: each would train on all data, and no gradients would be joined.
+
     Examples
     --------
     >>> import torch
@@ -87,6 +92,12 @@ class TrainingRun:
         keep_last: bool = False,
         patience: int | None = None,
     ) -> None:
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+            raise RuntimeError(
+                f"this training runs in one process, and this one belongs to a group of {distributed.get_world_size()} "
+                "(torch.distributed): train in one process, or by the MVPA model of neuralforecast with devices and "
+                "strategy, which divides batches"
+            )
         self.model, self.total, self.clip, self.learning_rate = model, steps, clip, learning_rate
         self.optimizer = torch.optim.AdamW(groups, weight_decay=weight_decay)
         self.rates = [group["lr"] for group in groups]

@@ -2,8 +2,9 @@
 
 All contenders of a size run in turns in one process, and a ratio is the median of the ratios of the turns, so that a
 machine that is busy or changes its clock slows all of them alike. Gradients are taken for all inputs: three tensors for
-scaled_dot_product_attention (SDPA), eight for MVPA. Peak memory is that of a fresh process for each case, less what the
-process held before. Nothing is timed before the separable path has been checked against the reference in float64.
+scaled_dot_product_attention (SDPA), eight for MVPA. A second table has what `impl` can be. Peak memory is that of a
+fresh process for each case, less what the process held before. Nothing is timed before it has been checked against the
+reference in float64. The results hold one part for each kind of processor: a run replaces that of its own.
 
 With --grids: the paper's five efficiency grids, forward, T and C from 1 to 50 (`harness.attention.grids`).
 """
@@ -36,6 +37,12 @@ from mvpa_ts import mvpa_attention
 SIZES = ((50, 50), (100, 32), (12, 21))
 HEADS, HEAD_DIM, WINDOW = 12, 64, 10
 LIMIT_GIB = 8.0
+# B, T, C, H, d: a forecaster's at first, up to the sizes above.
+SHAPES = (
+    (1, 7, 7, 4, 16), (16, 4, 7, 4, 16), (1, 7, 21, 4, 16), (32, 7, 7, 4, 16), (256, 7, 21, 4, 16),
+    (1, 10, 10, 12, 64), *((1, T, C, HEADS, HEAD_DIM) for T, C in reversed(SIZES)),
+)  # fmt: skip
+IMPLEMENTATIONS = ("reference", "separable", "sdpa")
 
 Run = Callable[[bool], Any]
 
@@ -48,24 +55,35 @@ def main() -> None:
         print(json.dumps(peak_memory(implementation, int(T), int(C))))
         return
     torch.set_num_threads(arguments.threads)
+    if arguments.call:
+        (ordinary(50, 50) if arguments.call == "SDPA" else mvpa(arguments.call, (1, 50, 50, HEADS, HEAD_DIM)))(False)
+        return
     if arguments.grids or arguments.quick:
         path = arguments.output / "attention_grids.json"
         measure_grids(path, (1, 10)) if arguments.quick else measure_grids(path)
         if arguments.grids:
             return
     check_correctness()
-    print("the separable path agrees with the reference in float64")
+    print("separable and sdpa agree with the reference in float64")
     turns = 3 if arguments.quick else 11
-    sizes = SIZES[-1:] if arguments.quick else SIZES
+    sizes, shapes = (SIZES[-1:], SHAPES[:1]) if arguments.quick else (SIZES, SHAPES)
     results = {
         "hardware": hardware(),
+        "libraries": {name: libraries(name) for name in ("SDPA", "separable", "sdpa")},
         "setting": f"float32, batch 1, {HEADS} heads of {HEAD_DIM}, causal, window {WINDOW}",
         "sizes": [timed(T, C, dense, turns) for T, C in sizes for dense in (False, True)],
+        "implementations": [implementations(shape, turns) for shape in shapes],
         "memory": [memory_in_new_process(name, *size) for size, name in memory_cases(arguments.quick)],
     }
     arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "attention_cpu.json").write_text(json.dumps(results, indent=1) + "\n")
-    table = markdown(results)
+    path = arguments.output / "attention_cpu.json"
+    others = [
+        machine
+        for machine in (json.loads(path.read_text()) if path.exists() else [])
+        if machine["hardware"]["cpu"] != results["hardware"]["cpu"]
+    ]
+    path.write_text(json.dumps([*others, results], indent=1) + "\n")
+    table = markdown([*others, results])
     (arguments.output / "attention_cpu.md").write_text(table)
     print(table)
 
@@ -87,22 +105,24 @@ def parse_arguments() -> argparse.Namespace:
         help="folder for the results (default: experiments/results/attention; --quick: a temporary one)",
     )
     parser.add_argument("--memory-of", nargs=3, metavar=("IMPL", "T", "C"), help=argparse.SUPPRESS)
+    parser.add_argument("--call", metavar="IMPL", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.output is None:
         arguments.output = results_folder("attention", quick=arguments.quick)
     return arguments
 
 
-def mvpa_inputs(T: int, C: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
-    """Random leaves for the eight inputs of `mvpa_attention`."""
+def mvpa_inputs(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    """Random leaves for the eight inputs of `mvpa_attention`; `shape` is B, T, C, H, d."""
     generator = torch.Generator().manual_seed(0)
-    shapes = [*3 * [(1, T, C, HEADS, HEAD_DIM)], (T, HEADS, HEAD_DIM), (C, HEADS, HEAD_DIM), *3 * [(HEADS, HEAD_DIM)]]
+    _, T, C, H, d = shape
+    shapes = [*3 * [shape], (T, H, d), (C, H, d), *3 * [(H, d)]]
     return [torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for shape in shapes]
 
 
-def mvpa(impl: Any, T: int, C: int, dense: bool, dtype: torch.dtype = torch.float32) -> Run:
+def mvpa(impl: Any, shape: tuple[int, ...], dense: bool = False, dtype: torch.dtype = torch.float32) -> Run:
     """A function that runs MVPA, with the gradients of all inputs on demand."""
-    inputs = mvpa_inputs(T, C, dtype)
+    inputs = mvpa_inputs(shape, dtype)
     cotangent = torch.ones_like(inputs[0])
 
     def run(backward: bool) -> Any:
@@ -143,29 +163,61 @@ def by_onednn(run: Run) -> Run:
 def check_correctness() -> None:
     """Compare output and all gradients with the reference."""
     for T, C, dense in ((14, 9, False), (14, 9, True), (25, 4, False)):
-        expected, actual = (mvpa(impl, T, C, dense, torch.float64)(True) for impl in ("reference", "separable"))
-        for one, other in zip(actual, expected, strict=True):
-            torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
+        shape = (1, T, C, HEADS, HEAD_DIM)
+        expected, *others = (mvpa(impl, shape, dense, torch.float64)(True) for impl in IMPLEMENTATIONS)
+        for actual in others:
+            torch.testing.assert_close(actual, expected, atol=1e-9, rtol=1e-9)
+
+
+def libraries(name: str) -> str:
+    """Name the libraries that a call in a fresh process gave its products to, as they say themselves."""
+    command = [sys.executable, __file__, "--call", name]
+    told = {"MKL_VERBOSE": "1", "ONEDNN_VERBOSE": "1"}
+    lines = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | told).stdout
+    products = {"MKL": "MKL_VERBOSE SGEMM", "oneDNN": ",primitive,exec,cpu,matmul"}
+    counts = {library: lines.count(mark) for library, mark in products.items()}
+    return " and ".join(f"{count} by {library}" for library, count in counts.items() if count)
 
 
 def timed(T: int, C: int, dense: bool, turns: int) -> dict[str, Any]:
     """Milliseconds of each contender, and of each its median ratio to SDPA in the same turn."""
-    contenders = {"sdpa": ordinary(T, C), "separable": mvpa("separable", T, C, dense)}
-    contenders["sdpa_onednn"] = by_onednn(contenders["sdpa"])
+    contenders = {"sdpa": ordinary(T, C), "separable": mvpa("separable", (1, T, C, HEADS, HEAD_DIM), dense)}
+    faster = by_onednn(contenders["sdpa"])
+    if (faster(False) - contenders["sdpa"](False)).abs().max() < 1e-4:  # where it rounds to bfloat16, it is no peer
+        contenders["sdpa_onednn"] = faster
     row: dict[str, Any] = {"T": T, "C": C, "dense_last_segment": dense, "turns": turns}
     for name, backward in (("forward", False), ("forward_backward", True)):
-        seconds: dict[str, list[float]] = {contender: [] for contender in contenders}
-        for turn in range(turns + 1):
-            for contender, run in contenders.items():
-                start = time.perf_counter()
-                run(backward)
-                if turn:  # the first turn warms up
-                    seconds[contender].append(time.perf_counter() - start)
-        for contender, values in seconds.items():
+        for contender, values in (seconds := in_turns(contenders, backward, turns)).items():
             ratios = [value / peer for value, peer in zip(values, seconds["sdpa"], strict=True)]
             row[f"{name}_{contender}_ms"] = round(1e3 * statistics.median(values), 3)
             row[f"{name}_{contender}_ratio"] = round(statistics.median(ratios), 3)
     print(f"timed T={T} C={C}", file=sys.stderr)
+    return row
+
+
+def in_turns(contenders: dict[str, Run], backward: bool, turns: int) -> dict[str, list[float]]:
+    """Seconds of each contender in each turn."""
+    seconds: dict[str, list[float]] = {contender: [] for contender in contenders}
+    for turn in range(turns + 1):
+        for contender, run in contenders.items():
+            start = time.perf_counter()
+            run(backward)
+            if turn:  # the first turn warms up
+                seconds[contender].append(time.perf_counter() - start)
+    return seconds
+
+
+def implementations(shape: tuple[int, ...], turns: int) -> dict[str, Any]:
+    """Milliseconds of each implementation, and which of them impl="auto" gives the very numbers of."""
+    contenders = {name: mvpa(name, shape) for name in IMPLEMENTATIONS}
+    picked = mvpa("auto", shape)(False)
+    row: dict[str, Any] = dict(zip("BTCHd", shape, strict=True))
+    row["auto"] = [name for name, run in contenders.items() if torch.equal(run(False), picked)]
+    turns = max(1, turns // 4) if row["B"] * row["H"] * (row["T"] * row["C"]) ** 2 > 1e7 else turns
+    for name, backward in (("forward", False), ("forward_backward", True)):
+        for contender, values in in_turns(contenders, backward, turns).items():
+            row[f"{name}_{contender}_ms"] = round(1e3 * statistics.median(values), 2)
+    print(f"timed the implementations at {shape}", file=sys.stderr)
     return row
 
 
@@ -191,13 +243,13 @@ def peak_memory(implementation: str, T: int, C: int) -> dict[str, Any]:
     result.
     """
     torch.set_num_threads(1)
-    mvpa(implementation, 2, 2, False)(True)  # load the libraries
+    mvpa(implementation, (1, 2, 2, HEADS, HEAD_DIM))(True)  # load the libraries
     limit = process_status("VmSize") + int(LIMIT_GIB * 2**30)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     before = process_status("VmRSS")
     case: dict[str, Any] = {"implementation": implementation, "T": T, "C": C, "limit_gib": LIMIT_GIB}
     try:
-        mvpa(implementation, T, C, False)(True)
+        mvpa(implementation, (1, T, C, HEADS, HEAD_DIM))(True)
     except RuntimeError as error:
         if "memory" not in str(error):
             raise
@@ -228,42 +280,84 @@ def hardware() -> dict[str, Any]:
     }
 
 
-def markdown(results: dict[str, Any]) -> str:
-    """The results as two tables."""
-    machine = results["hardware"]
+def markdown(machines: list[dict[str, Any]]) -> str:
+    """The results of each machine as tables."""
     lines = [
         "# MVPA on a CPU",
         "",
-        f"{results['setting']}. {machine['cpu']} ({machine['capability']}), {machine['threads']} thread(s), torch "
-        f"{machine['torch']}; load average at the start {machine['load_average_at_start']} on {machine['cores']} cores "
-        "(more than the cores make all times long). Ratios are medians over turns, to causal "
-        "scaled_dot_product_attention (SDPA) on the same tokens. MVPA lets oneDNN have its products, torch gives those "
-        'of SDPA to MKL; the columns "oneDNN" are SDPA under the setting that gives them to oneDNN. Written by '
-        "`experiments/attention/attention_cpu.py`.",
-        "",
-        "| T | C | dense last segment | forward: SDPA ms | SDPA, oneDNN ms | separable ms | ratio "
-        "| forward + backward: SDPA ms | SDPA, oneDNN ms | separable ms | ratio |",
-        "|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+        f"{machines[0]['setting']}. Ratios are medians over turns, to causal scaled_dot_product_attention (SDPA) on "
+        "the same tokens. They depend on the library that torch gives the products of SDPA to: so there is a table for "
+        'each machine, and columns "oneDNN" are SDPA under the setting that gives them to oneDNN, where it stays in '
+        "float32. Written by `experiments/attention/attention_cpu.py`.",
     ]
-    for row in results["sizes"]:
+    for results in machines:
+        machine = results["hardware"]
+        lines += [
+            "",
+            f"## {machine['cpu']} ({machine['capability']})",
+            "",
+            f"{machine['threads']} thread(s), torch {machine['torch']}; load average at the start "
+            f"{machine['load_average_at_start']} on {machine['cores']} cores (other work makes times long). "
+            f"Products of a forward call at T = C = 50: "
+            + "; ".join(f"{name} {which}" for name, which in results["libraries"].items())
+            + ".",
+            "",
+            *against_sdpa(results["sizes"]),
+            *implementation_table(results.get("implementations", [])),
+            "",
+            f"Peak memory of forward and backward in a fresh process, inputs and gradients included, under a limit of "
+            f"{LIMIT_GIB:g} GiB of address space:",
+            "",
+            "| T | C | implementation | GiB |",
+            "|--:|--:|---|--:|",
+        ]
+        for row in results["memory"]:
+            failed = f"out of memory (one tensor of weights is {row.get('weights_gib')} GiB)"
+            gib = failed if row["peak_gib"] is None else f"{row['peak_gib']:.3f}"
+            lines.append(table_line([row["T"], row["C"], row["implementation"], gib]))
+    return "\n".join(lines) + "\n"
+
+
+def against_sdpa(rows: list[dict[str, Any]]) -> list[str]:
+    """The separable path beside torch's attention; its ratio to the faster of the two ways to call that."""
+    lines = [
+        "| T | C | dense last segment | forward: SDPA ms | SDPA, oneDNN ms | separable ms | ratio | to the faster SDPA "
+        "| forward + backward: SDPA ms | SDPA, oneDNN ms | separable ms | ratio | to the faster SDPA |",
+        "|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for row in rows:
         cells = [row["T"], row["C"], "yes" if row["dense_last_segment"] else "no"]
         for name in ("forward", "forward_backward"):
-            cells += [f"{row[f'{name}_{which}_ms']:.1f}" for which in ("sdpa", "sdpa_onednn", "separable")]
-            cells.append(f"{row[f'{name}_separable_ratio']:.2f}")
+            times = [row.get(f"{name}_{which}_ms") for which in ("sdpa", "sdpa_onednn", "separable")]
+            cells += ["–" if ms is None else f"{ms:.1f}" for ms in times]
+            cells += [f"{ratio:.2f}" for ratio in ratios(row, name)]
         lines.append(table_line(cells))
-    lines += [
+    return lines
+
+
+def ratios(row: dict[str, Any], name: str) -> tuple[float, float]:
+    """Time of the separable path over that of SDPA as torch calls it, and as it is fastest."""
+    ratio = row[f"{name}_separable_ratio"]
+    return ratio, ratio / min(1.0, row.get(f"{name}_sdpa_onednn_ratio", 1.0))
+
+
+def implementation_table(rows: list[dict[str, Any]]) -> list[str]:
+    """All that `impl` can be on a CPU."""
+    if not rows:
+        return []
+    passes = ("forward", "forward_backward")
+    lines = [
         "",
-        f"Peak memory of forward and backward in a fresh process, inputs and gradients included, under a limit of "
-        f"{LIMIT_GIB:g} GiB of address space:",
+        'What `impl` can be, in ms, batch B, H heads of d, and which of them `impl="auto"` takes:',
         "",
-        "| T | C | implementation | GiB |",
-        "|--:|--:|---|--:|",
-    ]
-    for row in results["memory"]:
-        failed = f"out of memory (one tensor of weights is {row.get('weights_gib')} GiB)"
-        gib = failed if row["peak_gib"] is None else f"{row['peak_gib']:.3f}"
-        lines.append(table_line([row["T"], row["C"], row["implementation"], gib]))
-    return "\n".join(lines) + "\n"
+        "| B | T | C | H | d | forward: " + " | ".join(IMPLEMENTATIONS) + " | forward + backward: "
+        + " | ".join(IMPLEMENTATIONS) + " | auto |",
+        "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|",
+    ]  # fmt: skip
+    for row in rows:
+        times = [f"{row[f'{name}_{impl}_ms']:.1f}" for name in passes for impl in IMPLEMENTATIONS]
+        lines.append(table_line([*(row[size] for size in "BTCHd"), *times, " = ".join(row["auto"])]))
+    return lines
 
 
 def table_line(cells: list[Any]) -> str:

@@ -206,13 +206,15 @@ class FinetuningModule(TrainingModule):
             batch = augment(dict(batch), self.augmentation, generator)
         logits, labels = self.logits_and_labels(batch)
         self.batches_done += 1
+        weights = self._weights(labels)
         if len(labels) == 0:
-            return logits.sum()
-        loss = F.cross_entropy(logits, labels, self._weights(labels))
+            return self.over_processes(logits.sum(), logits.new_zeros(()))
+        loss = F.cross_entropy(logits, labels, weights)
         self.log("train/loss", loss, prog_bar=True, batch_size=len(labels))
         self.log("train/ictal", labels.float().mean(), batch_size=len(labels))
         self.log("train/learning_rate", self.optimizers().param_groups[0]["lr"], batch_size=len(labels))
-        return self.checked(loss)
+        weight = torch.ones_like(labels) if weights is None else weights[labels]
+        return self.over_processes(self.checked(loss), weight.sum())
 
     def on_validation_start(self) -> None:
         """See whether validation holds both classes: with one alone torchmetrics would log an AUROC of 0."""
@@ -332,8 +334,8 @@ class FinetuningModule(TrainingModule):
     def _weights(self, labels: Tensor) -> Tensor | None:
         if self.class_weights is None:
             return None
-        counts = torch.bincount(labels, minlength=2).clamp(min=1)
-        return len(labels) / (2 * counts)
+        counts = self.summed(torch.bincount(labels, minlength=2))
+        return counts.sum() / (2 * counts.clamp(min=1))
 
 
 def _ends_of_whole_windows(batch: Mapping[str, Any], real: Tensor, length: int) -> Tensor:

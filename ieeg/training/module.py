@@ -126,6 +126,20 @@ class TrainingModule(pl.LightningModule):
             )
         return loss
 
+    def summed(self, amount: Tensor) -> Tensor:
+        """Add up an amount of a batch over all processes."""
+        return amount if self.trainer.world_size == 1 else self.trainer.strategy.reduce(amount.clone(), reduce_op="sum")
+
+    def over_processes(self, loss: Tensor, weight: Tensor) -> Tensor:
+        """Weigh the mean loss of this process by that of its terms, so that DDP's mean is the mean over all terms.
+
+        Without it, a term would count more in a process that has few of them.
+        """
+        if self.trainer.world_size == 1:
+            return loss
+        total = self.summed(weight.to(loss.dtype))
+        return loss * (self.trainer.world_size * weight / total.clamp(min=torch.finfo(loss.dtype).tiny))
+
     def configure_optimizers(self) -> dict[str, Any]:
         """Make AdamW, fused if the device has it, and the schedule by steps."""
         # Gains, biases and codebooks are few, and pulling them to zero only shrinks what they scale.

@@ -111,6 +111,11 @@ class PretrainingModule(TrainingModule):
         self, batch: Mapping[str, Any], generator: torch.Generator, *, shared: int = 0
     ) -> tuple[Tensor, Tensor]:
         """Compute InfoNCE of all windows, and the share of predictions closer to their target than to all negatives."""
+        return self._loss_of_windows(batch, generator, shared)[:2]
+
+    def _loss_of_windows(
+        self, batch: Mapping[str, Any], generator: torch.Generator, shared: int
+    ) -> tuple[Tensor, Tensor, int]:
         windows = batch["signal"].shape[2] // SEGMENT_SAMPLES - self.architecture.context
         return self._contrast(batch, *predict_windows(self.model, batch, windows), generator, shared)
 
@@ -122,7 +127,8 @@ class PretrainingModule(TrainingModule):
         real: Tensor,
         generator: torch.Generator,
         shared: int = 0,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, int]:
+        """Compute loss, accuracy, and the number of predictions that they are means over."""
         S = sum(prediction.shape[1:3])
         embeddings, real = embeddings[:, :S], real[:, :S]
         spans = Spans.of(_recordings(batch), batch["start"].to(embeddings.device), S)
@@ -141,18 +147,18 @@ class PretrainingModule(TrainingModule):
             generator=generator,
         )
         right = logits[:, 0] > logits[:, 1:].amax(1)
-        return mean_loss(logits, prediction), right.sum() / max(1, len(right))
+        return mean_loss(logits, prediction), right.sum() / max(1, len(right)), len(right)
 
     def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:
         """Compute the loss of a batch; log ``train/loss`` and ``train/accuracy``."""
         generator = self.generator("negatives", self.batches_done, self.global_rank)
-        loss, accuracy = self.loss_and_accuracy(batch, generator, shared=self.shared_negatives)
+        loss, accuracy, count = self._loss_of_windows(batch, generator, self.shared_negatives)
         size = batch["signal"].shape[0]
         self.log("train/loss", loss, prog_bar=True, batch_size=size)
         self.log("train/accuracy", accuracy, batch_size=size)
         self.log("train/learning_rate", self.optimizers().param_groups[0]["lr"], batch_size=size)
         self.batches_done += 1
-        return self.checked(loss)
+        return self.over_processes(self.checked(loss), torch.tensor(count, device=loss.device))
 
     def on_validation_epoch_start(self) -> None:
         """Forget the similarities of the previous validation."""
@@ -162,7 +168,7 @@ class PretrainingModule(TrainingModule):
         """Compute loss and three-reference similarity of the first window of each span."""
         embeddings, prediction, real = _predict_with_references(self.model, batch)
         generator = self.generator("validation", batch_idx, self.global_rank)
-        loss, accuracy = self._contrast(batch, embeddings, prediction, real, generator)
+        loss, accuracy, _ = self._contrast(batch, embeddings, prediction, real, generator)
         size = len(embeddings)
         self.log("validation/loss", loss, prog_bar=True, sync_dist=True, batch_size=size)
         self.log("validation/accuracy", accuracy, sync_dist=True, batch_size=size)

@@ -55,11 +55,11 @@ def pick(problem: Problem, needs_lse: bool) -> tuple[str, str]:
         if B * T * C * H * (d + 3 * T + 2 * C) > 1 << 30:
             return "separable", "sdpa would need tens of GiB"
         return "sdpa", not_passed
-    # One CPU thread, forward and backward, time of the reference over that of separable, at (B, T, C, H): 0.5× at
-    # (1, 7, 7, 4), 0.9–1.0× at (1, 7, 21, 4) and (1, 10, 10, 12), both near 10⁵ pairs, 1.2× at (32, 7, 7, 4), 1.7–3.5×
-    # at (256, 7, 7 … 21, 4), 3.6× at (1, 40, 20, 12).
+    # One CPU thread, forward and backward: the reference took 0.5 to 1.0 of separable's time up to 5·10⁴ pairs, 0.9 to
+    # 1.5 near 10⁵, depending on the processor, and 1.2 to 16 above. sdpa was nowhere the fastest by more than a tenth,
+    # and 7 times slower at T = C = 50 with a window. All sizes: experiments/results/attention/attention_cpu.md.
     # Elsewhere fewer, larger kernels should win until the reference's weights, several times 4 bytes a pair, are GiBs.
-    if pairs > (1 << 17 if query.device.type == "cpu" else 1 << 26):
+    if pairs > (1 << 16 if query.device.type == "cpu" else 1 << 26):
         return "separable", "many pairs of tokens"
     return "reference", "few pairs of tokens"
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 pytest.importorskip("sktime")
 
@@ -44,6 +45,16 @@ def test_names_of_any_kind_come_back_from_files(kind: str, tmp_path: Any) -> Non
     again = MVPAForecaster.from_files(tmp_path, finetune_steps=0)
     again.fit(y, X=X[: len(y)][names[1::-1]], fh=[1, 2, 3, 4, 5])
     pd.testing.assert_frame_equal(again.predict(X=X[len(y) :][names[1::-1]]), expected, check_exact=True)
+
+
+def test_a_group_of_processes_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
+    message = r"runs in one process, and this one belongs to a group of 3 \(torch.distributed\)"
+    with pytest.raises(RuntimeError, match=message):
+        fitted(waves(columns=3))
+    with pytest.raises(RuntimeError, match=message):
+        MVPAClassifier().fit(np.random.default_rng(0).standard_normal((12, 2, 20)), np.arange(12) % 2)
 
 
 _LOAD = """
