@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from mvpa_ts.ieeg.recordings.channels import NO_ELECTRODE
 from mvpa_ts.ieeg.recordings.guards import damage_is_an_error, read_text_bytes
 from mvpa_ts.ieeg.recordings.hdf5 import local_dataset, open_hdf5
-from mvpa_ts.ieeg.recordings.recording import Recording, Signal, warn_if_implausible
+from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
+from mvpa_ts.ieeg.recordings.recording import Recording, Signal
 
 if TYPE_CHECKING:
     import h5py

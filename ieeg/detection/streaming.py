@@ -39,7 +39,8 @@ from mvpa_ts.ieeg.preprocessing.settings import (
 )
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
-from mvpa_ts.ieeg.recordings.recording import Recording, Signal, microvolts, real_numbers, warn_if_implausible
+from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
+from mvpa_ts.ieeg.recordings.recording import Recording, Signal, microvolts, real_numbers
 
 
 @dataclass(frozen=True)

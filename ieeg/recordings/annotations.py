@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from mvpa_ts.files import write_text
-from mvpa_ts.ieeg.recordings.guards import read_text_bytes
+from mvpa_ts.ieeg.recordings.guards import read_text
 from mvpa_ts.ieeg.recordings.recording import Interval
 
 Event = tuple[float, float, str]  # onset and duration in seconds, text
@@ -336,13 +336,8 @@ def read_events(path: Path, words: Sequence[str] = ()) -> list[Event]:
     A duration of n/a is 0, unless a column offset, end or stop states when the event ends. Rows that are no seizure
     and have no readable onset or duration are left out. Quotation marks are letters like others, as in BIDS.
     """
-    try:
-        # Excel writes a mark at the beginning of UTF-8, which would become a part of the first column's name.
-        content = read_text_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be text in UTF-8, byte {error.start} is not; save it as UTF-8") from error
     # A cell with a single quotation mark would else swallow the rows that follow.
-    rows = csv.DictReader(io.StringIO(content, newline=None), delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows = csv.DictReader(io.StringIO(read_text(path), newline=None), delimiter="\t", quoting=csv.QUOTE_NONE)
     try:
         return _events(rows, path, words)
     except csv.Error as error:

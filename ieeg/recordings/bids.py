@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mvpa_ts.ieeg.recordings.channels import plain_name
-from mvpa_ts.ieeg.recordings.guards import read_text_bytes
+from mvpa_ts.ieeg.recordings.guards import read_text, read_text_bytes
 
 if TYPE_CHECKING:
     import mne
@@ -32,16 +32,10 @@ _TYPES = {"TRIG": "stim", "VEOG": "eog", "HEOG": "eog"} | {
 def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
     """Rows of a BIDS table that has at least these columns; a ValueError that names the file otherwise.
 
-    BIDS wants UTF-8. A table in another encoding was most likely saved as Latin-1 and is read so, often for its µ.
+    BIDS wants UTF-8; see `read_text` for other encodings.
     """
-    # Read as bytes, since the encoding is only known after a first try.
-    content = path.read_bytes()
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = content.decode("latin-1")
     # Quotation marks are letters, as for mne-bids: a single one would else swallow the rows that follow.
-    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows = csv.DictReader(io.StringIO(read_text(path), newline=""), delimiter="\t", quoting=csv.QUOTE_NONE)
     try:
         header = rows.fieldnames or ()
         table = [{key: row[key] or "" for key in header} for row in rows]
@@ -49,8 +43,8 @@ def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
         raise ValueError(f"{path} is not a text table with tabs between its columns ({error})") from None
     if missing := [column for column in columns if column not in header]:
         raise ValueError(
-            f"{path} has no column {missing[0]!r}, its columns are {list(header)}: BIDS needs one, with tabs between "
-            "the columns"
+            f"{path} has no column {missing[0]!r}, its columns are {list(header)}: it needs one, with tabs between the "
+            "columns"
         )
     return table
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PureWindowsPath
 
 # Channels of a file; the widest probes have some 5,000 sites.
@@ -60,6 +60,16 @@ def read_text_bytes(path: Path) -> bytes:
     if (size := os.path.getsize(path)) > MAX_TABLE_BYTES:
         raise ValueError(f"{path} has {size} bytes, a table or header has at most {MAX_TABLE_BYTES}")
     return path.read_bytes()
+
+
+def read_text(path: Path) -> str:
+    """A table or header of text in UTF-8; in UTF-16, as Excel writes it; else in Windows-1252, with a warning."""
+    content = read_text_bytes(path)
+    with suppress(UnicodeDecodeError):
+        return content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    # Most programs of Western Europe write it, and nearly any bytes are letters of it.
+    warnings.warn(f"{path} is not UTF-8 and is read as Windows-1252: save it as UTF-8 if it is neither", stacklevel=3)
+    return content.decode("cp1252", errors="replace")
 
 
 def check_size(path: Path, needed: int, what: str) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import struct
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -51,11 +52,7 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
     truncated : {"error", "read"}
         "read" passes a data file that is shorter than the header says, or ends within a sample.
     """
-    content = read_text_bytes(path)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = content.decode("latin-1")
+    text = header_text(path)
     if "brain" not in text.partition("\n")[0].lower():
         raise _damaged(path, "no header of BrainVision")
     # Comments hold impedances in lines that look like keys.
@@ -112,10 +109,51 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
     return BrainVisionHeader(data, frame, tuple(names))
 
 
+def header_text(path: Path) -> str:
+    """A header or marker file of BrainVision in UTF-8, or else in the code page that it names.
+
+    "ANSI" is the code page of the computer that wrote the file, as a rule Windows-1252.
+    """
+    content = read_text_bytes(path)
+    with suppress(UnicodeDecodeError):
+        return content.decode("utf-8-sig")
+    page = _stated_page(content)
+    with suppress(LookupError):
+        if page not in ("", "utf-8", "utf8", "ansi"):
+            return content.decode(f"cp{page}" if page.isdecimal() else page, errors="replace")
+    return content.decode("cp1252", errors="replace")
+
+
+def _stated_page(content: bytes) -> str:
+    match = re.search(rb"^[ \t]*codepage[ \t]*=[ \t]*([\w-]+)", content, re.MULTILINE | re.IGNORECASE)
+    return match[1].decode("ascii", "replace").lower() if match else ""
+
+
+def in_utf8(path: Path, folder: Path) -> Path:
+    """A copy in UTF-8 of a BrainVision header and its marker file in a folder; the data stay where they are."""
+
+    def line(key: str) -> re.Pattern[str]:
+        return re.compile(rf"^([ \t]*{key}[ \t]*=)(.*)$", re.MULTILINE | re.IGNORECASE)
+
+    def stated(text: str, key: str, value: str) -> str:
+        return line(key).sub(lambda match: match[1] + value, text)
+
+    text = stated(header_text(path), "Codepage", "UTF-8")
+    if (data := line("DataFile").search(text)) is not None:
+        text = stated(text, "DataFile", os.path.abspath(path.parent / data[2].strip()))
+    if (marks := line("MarkerFile").search(text)) is not None and (file := path.parent / marks[2].strip()).is_file():
+        if _stated_page(read_text_bytes(file)) in ("", "utf-8", "utf8"):
+            warnings.warn(f"{file.name} is not UTF-8 and names no other code page: read as Windows-1252", stacklevel=2)
+        copy = stated(header_text(file), "Codepage", "UTF-8")
+        (folder / file.name).write_text(copy, encoding="utf-8", newline="")
+        text = stated(text, "MarkerFile", file.name)
+    (folder / path.name).write_text(text, encoding="utf-8", newline="")
+    return folder / path.name
+
+
 def _check_pauses(path: Path, interval: float) -> None:
     """Raise a ValueError where the marks "New Segment" say that the amplifier paused; `interval` is a sample in µs."""
-    text = read_text_bytes(path).decode("latin-1")
-    marks = re.findall(r"^Mk\d+=New Segment,[^,]*,(\d+),[^,\n]*,[^,\n]*(?:,(\d{20}))?", text, re.MULTILINE)
+    marks = re.findall(r"^Mk\d+=New Segment,[^,]*,(\d+),[^,\n]*,[^,\n]*(?:,(\d{20}))?", header_text(path), re.MULTILINE)
     first = None
     for sample, stamp in marks:
         seconds = int(sample) * interval / 1e6

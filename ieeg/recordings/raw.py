@@ -14,7 +14,8 @@ from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, stated_
 from mvpa_ts.ieeg.recordings.channels import OTHER_TYPE, natural_order, not_eeg, plain_name
 from mvpa_ts.ieeg.recordings.edf import check_rates
 from mvpa_ts.ieeg.recordings.guards import damage_is_an_error, noted
-from mvpa_ts.ieeg.recordings.recording import Interval, Recording, Signal, warn_if_implausible
+from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
+from mvpa_ts.ieeg.recordings.recording import Interval, Recording, Signal
 from mvpa_ts.ieeg.recordings.units import microvolt_scales
 
 if TYPE_CHECKING:
@@ -157,7 +158,9 @@ def _recording(
         channel_indices=kept,
         bad_spans=bad_spans(events),
     )
-    warn_if_implausible(recording)
+    # A packed file is unpacked from its beginning for each piece.
+    packed = any(str(file).endswith(".gz") for file in raw.filenames if file) and not raw.preload
+    warn_if_implausible(recording, **({"pieces": 8} if packed else {}))
     return recording
 
 

@@ -6,6 +6,7 @@ import math
 import numbers
 import os
 import re
+import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +31,7 @@ from mvpa_ts.ieeg.recordings.bids import (
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.edf import ANNOTATIONS, EDF_SUFFIXES, check_edf, relative_rates
 from mvpa_ts.ieeg.recordings.guards import check_regular, damage_is_an_error, noted
-from mvpa_ts.ieeg.recordings.headers import check_brainvision, check_fif, check_gdf
+from mvpa_ts.ieeg.recordings.headers import check_brainvision, check_fif, check_gdf, in_utf8
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts
 from mvpa_ts.ieeg.recordings.units import stated_units, with_units_of_table
@@ -479,17 +480,17 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
         except Exception as error:
             # MNE raises a plain Exception from the UnicodeDecodeError.
             not_text = isinstance(error, UnicodeDecodeError) or isinstance(error.__context__, UnicodeDecodeError)
-            if not_text and path.suffix.lower() == ".vhdr":
-                raise ValueError(
-                    f"{path}: its marker file is not UTF-8, and MNE reads no other. Save the .vmrk as UTF-8, with the "
-                    "line Codepage=UTF-8"
-                ) from error
-            if not not_text or path.suffix.lower() not in EDF_SUFFIXES:
+            if path.suffix.lower() == ".vhdr" and (not_text or isinstance(error, LookupError)):
+                # MNE reads marks in UTF-8 alone, and knows few names of code pages.
+                with tempfile.TemporaryDirectory() as folder:
+                    raw = mne.io.read_raw(in_utf8(path, Path(folder)), preload=False, verbose="warning")
+            elif not_text and path.suffix.lower() in EDF_SUFFIXES:
+                # EDF+ wants UTF-8, and many older programs wrote Latin-1, which any bytes are.
+                encoding = "latin1"
+                raw = mne.io.read_raw(path, preload=False, verbose="warning", encoding=encoding, **options)
+                warnings.warn("its annotations are not UTF-8 and are read as Latin-1", stacklevel=2)
+            else:
                 raise
-            # EDF+ wants UTF-8, and many older programs wrote Latin-1, which any bytes are.
-            encoding = "latin1"
-            raw = mne.io.read_raw(path, preload=False, verbose="warning", encoding=encoding, **options)
-            warnings.warn("its annotations are not UTF-8 and are read as Latin-1", stacklevel=2)
         said = [*dict.fromkeys(str(warning.message) for warning in caught)]
         if path.suffix.lower() in EDF_SUFFIXES and any("annotation" in text and "outside" in text for text in said):
             # MNE cuts annotations to the recording; `stated_seizures` does so too, but says what it leaves out.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mvpa_ts.ieeg.recordings.guards import MAX_RATE
+from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
 
 if TYPE_CHECKING:
     import mne
@@ -25,14 +25,6 @@ UNITS = {"v": 1e6, "mv": 1e3, "µv": 1.0, "uv": 1.0, "microv": 1.0, "nv": 1e-3}
 
 # Samples per second; resampling from fewer would take filters without end.
 MIN_RATE = 0.1
-
-# A clinical amplifier's iEEG has some 10 to 500 µV; volts read as microvolts give 1e-4, the reverse 1e8, a wrong gain
-# of 100 some 1e4.
-PLAUSIBLE_UV = (0.5, 2000.0)
-# Share of a signal's variance that is left of it after a median reference, if all channels hold the same.
-SAME_SHARE = 1e-6
-# Power of the differences of neighbouring samples by the signal's: 2 for white noise, far below 1 for a brain.
-WHITE_RATIO, WHITE_UV = 1.5, 100.0
 
 
 class Source(Protocol):
@@ -353,49 +345,6 @@ def microvolts(unit: str) -> float:
     if scale is None:
         raise ValueError(f"unit must be µV (or uV), mV, V or nV, got {unit!r}")
     return scale
-
-
-def warn_if_implausible(recording: Recording) -> None:
-    """Warn when ten seconds from the middle have a standard deviation no electrode gives."""
-    # From the middle, as electrodes are often connected late.
-    middle, half = recording.num_samples // 2, int(5 * recording.sfreq)
-    x = recording.read(max(middle - half, 0), min(middle + half + 1, recording.num_samples)).astype(np.float64)
-    x[~np.isfinite(x)] = np.nan
-    x = np.where(np.isfinite(x).sum(1, keepdims=True) > 1, x, 0.0)
-    deviations = np.nanstd(x, axis=1)
-    alive = deviations > 0
-    if not alive.any():
-        return
-    level = float(np.median(deviations[alive]))
-    usual = f"usual are {PLAUSIBLE_UV[0]:g} to {PLAUSIBLE_UV[1]:g} µV, most often 10 to 500"
-    said = f"{recording.name}: the channels' median standard deviation is {level:.3g} µV"
-    x, deviations = x[alive], deviations[alive]
-    if not PLAUSIBLE_UV[0] <= level <= PLAUSIBLE_UV[1]:
-        warnings.warn(f"{said}, {usual}: is the unit right?", stacklevel=3)
-    elif level > WHITE_UV and np.median(np.nanvar(np.diff(x), axis=1) / deviations**2) > WHITE_RATIO:
-        warnings.warn(f"{said} ({usual}), and they are white noise: is an electrode connected?", stacklevel=3)
-    names = [name for name, usable in zip(recording.channel_names, alive, strict=True) if usable]
-    loud = [name for name, deviation in zip(names, deviations, strict=True) if deviation > PLAUSIBLE_UV[1] >= level]
-    if loud:
-        warnings.warn(
-            f"{recording.name}: {', '.join(loud[:5])}{', …' if loud[5:] else ''} have a standard deviation of up to "
-            f"{deviations.max():.3g} µV where the other channels have {level:.3g} µV ({usual}): leave them out "
-            "(--channels, or mark them bad) if their gain is wrong",
-            stacklevel=3,
-        )
-    if len(x) > 1 and np.nanvar(x - np.nanmedian(x, axis=0)) < SAME_SHARE * level**2:
-        warnings.warn(
-            f"{recording.name}: all {len(x)} channels hold the same signal, of which a median reference leaves nothing",
-            stacklevel=3,
-        )
-    elif len(x) > 1:
-        _, first, counts = np.unique(x, axis=0, return_index=True, return_counts=True)
-        if len(copied := [names[index] for index in first[counts > 1]]):
-            warnings.warn(
-                f"{recording.name}: {', '.join(copied[:5])}{', …' if copied[5:] else ''} hold the same samples as "
-                "another channel each: one signal counts twice",
-                stacklevel=3,
-            )
 
 
 def _cut(seizures: Sequence[Interval], duration: float, name: str) -> tuple[Interval, ...]:

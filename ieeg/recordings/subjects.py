@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
+
+from mvpa_ts.ieeg.recordings.bids import read_tsv
 
 COLUMNS = ("file", "subject")
 
@@ -40,31 +41,22 @@ def read_subjects(path: str | os.PathLike[str]) -> dict[Path, str]:
         raise FileNotFoundError(f"there is no table of subjects {path}")
     folder = Path(os.path.abspath(path.parent))
     subjects: dict[Path, str] = {}
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            # A name may hold a quotation mark, which would else join it with the rows that follow.
-            rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-            missing = [column for column in COLUMNS if column not in (rows.fieldnames or ())]
-            if missing:
-                raise ValueError(f"{path} has no column {missing[0]!r}: it needs {COLUMNS}, it has {rows.fieldnames}")
-            for row in rows:
-                name, subject = ((row[column] or "").strip() for column in COLUMNS)
-                line = f"{path}, line {rows.line_num}"
-                # A file without a subject would count as a person of its own, and its person could be on both sides of
-                # a split.
-                if "" in (name, subject) or subject == "n/a":
-                    raise ValueError(f"{line}: a file and its subject are needed, got {name!r} and {subject!r}")
-                # A table may come from somebody else, and must not make us read files elsewhere on this machine.
-                relative = PurePosixPath(name)
-                if relative.is_absolute() or ".." in relative.parts:
-                    raise ValueError(f"{line}: {name} lies outside the table's folder: give files from there on")
-                if not (folder / relative).exists():
-                    raise FileNotFoundError(f"{line}: there is no file or folder {folder / relative}")
-                if folder / relative in subjects:
-                    raise ValueError(f"{line}: {name} is named twice")
-                subjects[folder / relative] = subject
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not a table in UTF-8 ({error})") from None
+    for number, row in enumerate(read_tsv(path, COLUMNS), start=2):
+        name, subject = (row[column].strip() for column in COLUMNS)
+        line = f"{path}, line {number}"
+        # A file without a subject would count as a person of its own, and its person could be on both sides of
+        # a split.
+        if "" in (name, subject) or subject == "n/a":
+            raise ValueError(f"{line}: a file and its subject are needed, got {name!r} and {subject!r}")
+        # A table may come from somebody else, and must not make us read files elsewhere on this machine.
+        relative = PurePosixPath(name)
+        if relative.is_absolute() or ".." in relative.parts:
+            raise ValueError(f"{line}: {name} lies outside the table's folder: give files from there on")
+        if not (folder / relative).exists():
+            raise FileNotFoundError(f"{line}: there is no file or folder {folder / relative}")
+        if folder / relative in subjects:
+            raise ValueError(f"{line}: {name} is named twice")
+        subjects[folder / relative] = subject
     return subjects
 
 

@@ -27,7 +27,8 @@ from mvpa_ts.ieeg.recordings.hdf5 import (
     small_array,
     small_attribute,
 )
-from mvpa_ts.ieeg.recordings.recording import Interval, Recording, Signal, warn_if_implausible
+from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
+from mvpa_ts.ieeg.recordings.recording import Interval, Recording, Signal
 
 if TYPE_CHECKING:
     import h5py

@@ -235,15 +235,18 @@ def test_an_offset_before_its_onset_is_named(tmp_path):
     assert read_seizures(table, 600.0) == [(100.0, 160.0)]
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
-def test_a_table_in_another_encoding_is_named(tmp_path, encoding):
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8-sig", "utf-16"])
+def test_a_table_in_another_encoding_is_read(tmp_path, encoding):
     table = tmp_path / "x_events.tsv"
-    text = "onset\tduration\ttrial_type\n10\t20\tcrise généralisée\n30\t20\tsz\n"
+    text = "onset\tduration\ttrial_type\n10\t20\tAnfälle\n30\t20\tcrise généralisée\n"
     table.write_bytes(text.encode(encoding))
-    with pytest.raises(ValueError, match=re.escape(f"{table} must be text in UTF-8")):
-        read_events(table)
-    table.write_bytes(text.encode("utf-8-sig"))
-    assert read_seizures(table, 100.0) == [(10.0, 30.0), (30.0, 50.0)]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert read_seizures(table, 100.0) == [(10.0, 30.0), (30.0, 50.0)]
+    # UTF-16 says what it is; all else that is not UTF-8 is a guess.
+    guess = f"{table} is not UTF-8 and is read as Windows-1252: save it as UTF-8 if it is neither"
+    assert [str(warning.message) for warning in said] == [guess] * (encoding == "latin-1")
+    assert [text for _, _, text in read_events(table)] == ["Anfälle", "crise généralisée"]
 
 
 @pytest.mark.parametrize("heading", ["Onset\tDuration\tTrial_Type", "onset \t duration\tEVENTTYPE"])

@@ -20,8 +20,8 @@ RATE = 256
 
 
 def contact(number: int, label: str, rate: int = RATE) -> object:
-    """Contact `number` is a sine with an amplitude of that many times 10 µV."""
-    x = 10 * number * np.sin(2 * np.pi * 5 * np.arange(20 * rate) / rate)
+    """Contact `number` is a sine of its own frequency with an amplitude of that many times 10 µV."""
+    x = 10 * number * np.sin(2 * np.pi * (4 + number) * np.arange(20 * rate) / rate)
     return edfio.EdfSignal(x, rate, label=label, physical_dimension="uV", physical_range=(-200, 200))
 
 

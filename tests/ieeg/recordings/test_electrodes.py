@@ -18,9 +18,10 @@ def write(folder, text, encoding="utf-8"):
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
 def test_any_encoding(tmp_path, encoding):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         positions = electrode_positions(write(tmp_path, GOOD, encoding))
+    assert ["is read as Windows-1252" in str(warning.message) for warning in said] == [True] * (encoding == "latin-1")
     assert positions == {"A1": (1.0, 2.0, 3.0), "B1": (4.0, 5.0, 6.0)}
 
 

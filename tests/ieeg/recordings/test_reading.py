@@ -472,16 +472,41 @@ def test_a_pause_in_brainvision_is_refused(tmp_path):
                 read_recording(tmp_path / "rec.vhdr")
 
 
-def test_brainvision_in_ansi(tmp_path):
+@pytest.mark.parametrize(
+    ("page", "encoding", "text", "warned"),
+    [
+        ("ANSI", "cp1252", "Anfälle", False),
+        ("1252", "cp1252", "Anfälle", False),
+        ("", "cp1252", "Anfälle", True),
+        ("UTF-8", "cp1252", "Anfälle", True),
+        ("Windows-1251", "cp1251", "приступ", False),
+        ("no such page", "cp1252", "Anfälle", False),
+    ],
+)
+def test_brainvision_in_other_code_pages(tmp_path, page, encoding, text, warned):
     pytest.importorskip("pybv")
     raw = raw_of(volts(3), ["A1", "A2", "A3"])
-    raw.set_annotations(mne.Annotations([4.0], [6.5], ["AnfQlle"]))
+    raw.set_annotations(mne.Annotations([4.0], [6.5], ["TEXT"]))
     mne.export.export_raw(tmp_path / "rec.vhdr", raw, verbose="error")
     for name in ("rec.vhdr", "rec.vmrk"):
-        content = (tmp_path / name).read_bytes().replace(b"Codepage=UTF-8", b"Codepage=ANSI")
-        (tmp_path / name).write_bytes(content.replace("µ".encode(), b"\xb5").replace(b"AnfQlle", b"Anf\xe4lle"))
-    with pytest.raises(ValueError, match=r"rec\.vhdr: its marker file is not UTF-8, .* Save the \.vmrk as UTF-8"):
-        read_recording(tmp_path / "rec.vhdr")
+        content = (tmp_path / name).read_text(encoding="utf-8").replace("TEXT", text)
+        content = content.replace("Codepage=UTF-8", f"Codepage={page}" if page else "; none")
+        (tmp_path / name).write_bytes(content.encode(encoding))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        recording = read_recording(tmp_path / "rec.vhdr", seizure_words=["приступ"])
+    named = [str(warning.message) for warning in said if "code page" in str(warning.message)]
+    guess = f"{tmp_path / 'rec.vhdr'}: rec.vmrk is not UTF-8 and names no other code page: read as Windows-1252"
+    assert named == [guess] * warned
+    assert recording.seizures == ((4.0, 10.5),)
+    np.testing.assert_allclose(recording.read(0, 512), volts(3)[:, :512] * 1e6, atol=0.1)
+
+
+def _gain(brain, start, stop, channels, gain):
+    """The signal with another gain from `start` to `stop` seconds, away from the middle."""
+    changed = brain.copy()
+    changed[channels, start * 512 : stop * 512] *= gain
+    return changed
 
 
 @pytest.mark.parametrize(
@@ -491,9 +516,24 @@ def test_brainvision_in_ansi(tmp_path):
         (lambda brain: np.random.default_rng(1).normal(0, 300, brain.shape), r"is 298 µV \(usual .* white noise"),
         (lambda brain: np.tile(brain[:1], (4, 1)), "all 4 channels hold the same signal"),
         (lambda brain: brain * [[1], [1], [300], [1]], r"A3 have a standard deviation of up to 1\.\d+e\+04 µV where"),
-        (lambda brain: brain[[0, 1, 0, 3]], "A1 hold the same samples as another channel each"),
+        (lambda brain: brain[[0, 1, 0, 3]], r"as another one, .*: A3 \(50 µV\) as A1 \(50 µV\); one"),
+        (lambda brain: brain[[0, 1, 0, 3]] * [[1], [1], [-3], [1]] + 7, r"A3 \(150 µV\) as A1 \(50 µV\); one signal"),
+        (
+            lambda brain: _gain(brain, 3, 6, [2], 100),
+            r"stated seizures: A3 has 1\.\d+e\+03 µV at \d s and 1\d(\.\d)? µV most",
+        ),
+        (lambda brain: _gain(brain, 17, 20, [0, 1, 2, 3], 0.02), r"seizures: A1 has .* A2 has .* A3 has .* A4 has "),
     ],
-    ids=["gain", "white noise", "one signal", "gain of one channel", "two channels of one signal"],
+    ids=[
+        "gain",
+        "white noise",
+        "one signal",
+        "gain of one channel",
+        "two channels of one signal",
+        "a scaled copy",
+        "gain of one channel for a while",
+        "gain of all channels at the end",
+    ],
 )
 def test_levels_that_cannot_be(x, message):
     brain = np.cumsum(np.random.default_rng(0).normal(0, 1, (4, 10240)), axis=1)

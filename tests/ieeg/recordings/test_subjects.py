@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -55,14 +56,23 @@ def test_wrong_rows(folder, row, error, message):
 def test_wrong_tables(folder):
     with pytest.raises(FileNotFoundError, match=r"no table of subjects .*subjects\.tsv"):
         read_subjects(folder / "subjects.tsv")
-    with pytest.raises(ValueError, match=r"no column 'file': it needs .* it has \['participant_id', 'subject'\]"):
+    with pytest.raises(ValueError, match=r"no column 'file', its columns are \['participant_id', 'subject'\]"):
         read_subjects(table(folder, "a.edf\tAda", heading="participant_id\tsubject"))
     (folder / "subjects.tsv").write_bytes(b"")
     with pytest.raises(ValueError, match="no column 'file'"):
         read_subjects(folder / "subjects.tsv")
-    (folder / "subjects.tsv").write_bytes(b"file\tsubject\na.edf\t\xff\n")
-    with pytest.raises(ValueError, match="not a table in UTF-8"):
+    (folder / "subjects.tsv").write_bytes(b"file\tsubject\na.edf\t" + b"x" * 200_000)
+    with pytest.raises(ValueError, match="is not a text table"):
         read_subjects(folder / "subjects.tsv")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_other_encodings(folder, encoding):
+    (folder / "subjects.tsv").write_bytes("file\tsubject\na.edf\tJörg\n".encode(encoding))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert read_subjects(folder / "subjects.tsv") == {folder / "a.edf": "Jörg"}
+    assert ["is read as Windows-1252" in str(warning.message) for warning in said] == [True] * (encoding == "cp1252")
 
 
 def test_table_and_recordings_name_the_same_files(folder):

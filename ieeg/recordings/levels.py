@@ -1,0 +1,154 @@
+"""Levels that no electrode gives: a wrong unit or gain, noise, a gain that changes, channels that are copies."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+# A clinical amplifier's iEEG has some 10 to 500 µV; volts read as microvolts give 1e-4, the reverse 1e8, a wrong gain
+# of 100 some 1e4.
+PLAUSIBLE_UV = (0.5, 2000.0)
+# Share of a signal's variance that is left of it after a median reference, if all channels hold the same.
+SAME_SHARE = 1e-6
+# Power of the differences of neighbouring samples by the signal's: 2 for white noise, far below 1 for a brain.
+WHITE_RATIO, WHITE_UV = 1.5, 100.0
+# Pieces of a second, spread over the recording, by whose levels a change of gain is found.
+PIECES = 48
+# By how much the level changes that is told; outside of seizures that of public recordings changes by 5 at most.
+CHANGE = 8.0
+# Share of a channel's variance that another, scaled, does not explain; neighbours on an electrode differ by 0.005.
+COPY_SHARE = 1e-4
+
+
+class Readable(Protocol):
+    """What is asked of a `Recording`, which is checked when it is made."""
+
+    name: str
+    sfreq: float
+    num_samples: int
+    channel_names: tuple[str, ...]
+    seizures: tuple[tuple[float, float], ...]
+    bad_spans: tuple[tuple[float, float], ...]
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Samples [start, stop) in µV, [C, stop − start]."""
+
+
+def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
+    """Warn of standard deviations that no electrode gives, in ten seconds from the middle and over the recording.
+
+    Parameters
+    ----------
+    recording : Recording
+    pieces : int, default 48
+        How many are read to find a change; few where each costs much.
+    """
+    # From the middle, as electrodes are often connected late.
+    middle, half = recording.num_samples // 2, int(5 * recording.sfreq)
+    x = recording.read(max(middle - half, 0), min(middle + half + 1, recording.num_samples)).astype(np.float64)
+    deviations = _deviations(x)
+    alive = deviations > 0
+    _warn_of_changes(recording, pieces)
+    if not alive.any():
+        return
+    level = float(np.median(deviations[alive]))
+    usual = f"usual are {PLAUSIBLE_UV[0]:g} to {PLAUSIBLE_UV[1]:g} µV, most often 10 to 500"
+    said = f"{recording.name}: the channels' median standard deviation is {level:.3g} µV"
+    x, deviations = x[alive], deviations[alive]
+    if not PLAUSIBLE_UV[0] <= level <= PLAUSIBLE_UV[1]:
+        warnings.warn(f"{said}, {usual}: is the unit right?", stacklevel=3)
+    elif level > WHITE_UV and np.median(np.nanvar(np.diff(x), axis=1) / deviations**2) > WHITE_RATIO:
+        warnings.warn(f"{said} ({usual}), and they are white noise: is an electrode connected?", stacklevel=3)
+    names = [name for name, usable in zip(recording.channel_names, alive, strict=True) if usable]
+    loud = [name for name, deviation in zip(names, deviations, strict=True) if deviation > PLAUSIBLE_UV[1] >= level]
+    if loud:
+        warnings.warn(
+            f"{recording.name}: {_listed(loud)} have a standard deviation of up to "
+            f"{deviations.max():.3g} µV where the other channels have {level:.3g} µV ({usual}): leave them out "
+            "(--channels, or mark them bad) if their gain is wrong",
+            stacklevel=3,
+        )
+    if len(x) > 1 and np.nanvar(x - np.nanmedian(x, axis=0)) < SAME_SHARE * level**2:
+        warnings.warn(
+            f"{recording.name}: all {len(x)} channels hold the same signal, of which a median reference leaves nothing",
+            stacklevel=3,
+        )
+    elif copied := _copies(x):
+        pairs = [f"{names[j]} ({deviations[j]:.3g} µV) as {names[i]} ({deviations[i]:.3g} µV)" for i, j in copied]
+        warnings.warn(
+            f"{recording.name}: channels hold the same signal as another one, if with another gain: {_listed(pairs)}; "
+            "one signal counts twice. Leave the copies out (--channels, or mark them bad)",
+            stacklevel=3,
+        )
+
+
+def _warn_of_changes(recording: Readable, pieces: int) -> None:
+    """Warn of channels whose level changes as no brain's does: pieces all over the recording have one level each."""
+    length = min(max(int(recording.sfreq), 2), recording.num_samples)
+    starts = np.unique(np.linspace(0, recording.num_samples - length, pieces).astype(np.int64))
+    times = starts / recording.sfreq
+    # A seizure is louder than what surrounds it, and of marked stretches the user knows.
+    spans = (*recording.seizures, *recording.bad_spans)
+    quiet = [
+        all(stop <= on or start >= off for on, off in spans) for start, stop in zip(times, times + 1.0, strict=True)
+    ]
+    starts, times = starts[quiet], times[quiet]
+    if len(starts) < 6:
+        return
+    levels = np.array([_deviations(recording.read(start, start + length)) for start in starts.tolist()]).T
+    levels[levels == 0] = np.nan
+    changed = []
+    for name, row in zip(recording.channel_names, levels, strict=True):
+        heard = np.flatnonzero(~np.isnan(row))
+        if len(heard) < 6:
+            continue
+        usual = np.sort(row[heard])[len(heard) // 2]
+        # The middle one of three neighbours: a single loud piece is an artefact.
+        neighbours = np.lib.stride_tricks.sliding_window_view(row[heard], 3)
+        ratio = np.median(neighbours, axis=1) / usual
+        farthest = int(np.abs(np.log(ratio)).argmax())
+        if max(ratio[farthest], 1 / ratio[farthest]) > CHANGE:
+            level, time = ratio[farthest] * usual, times[heard[farthest + 1]]
+            changed.append(f"{name} has {level:.3g} µV at {time:.0f} s and {usual:.3g} µV most of the time")
+    if changed:
+        warnings.warn(
+            f"{recording.name}: the standard deviation of channels changes by more than {CHANGE:g} times outside of "
+            f"stated seizures: {_listed(changed)}. If a gain was changed or an electrode disconnected, mark the "
+            "stretch (BAD_) or leave the channels out (--channels)",
+            stacklevel=4,
+        )
+
+
+def _deviations(x: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Standard deviation of each channel's finite samples, 0 without two of them; others become NaN in place."""
+    x = x.astype(np.float64, copy=False)
+    x[~np.isfinite(x)] = np.nan
+    usable = np.isfinite(x).sum(1) > 1
+    deviations = np.zeros(len(x))
+    deviations[usable] = np.nanstd(x[usable], axis=1)
+    return deviations
+
+
+def _copies(x: NDArray[np.float64]) -> list[tuple[int, int]]:
+    """Pairs of channels (first, copy) that hold one signal up to gain, sign and offset."""
+    # A thousand samples tell channels apart, and keep ten thousand channels cheap.
+    x = x[:, :: max(x.shape[1] // 1000, 1)]
+    x = np.where(np.isfinite(x), x, 0.0) - np.nanmean(x, axis=1, keepdims=True)
+    x = np.nan_to_num(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300))
+    pairs = []
+    for start in range(0, len(x), 256):
+        alike = 1.0 - (x[start : start + 256] @ x.T) ** 2 < COPY_SHARE
+        for row in np.flatnonzero(alike.sum(1) > 1).tolist():
+            first = int(alike[row].argmax())
+            if first < start + row:
+                pairs.append((first, start + row))
+    return pairs
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """The first five, and a mark that there are more."""
+    return ", ".join(texts[:5]) + (", …" if texts[5:] else "")
