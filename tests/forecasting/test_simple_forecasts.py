@@ -11,6 +11,7 @@ from mvpa_ts.forecasting.pretrained.simple_forecasts import (
     autocorrelation,
     filled,
     likely_periods,
+    season_shape,
     simple_forecasts,
 )
 
@@ -66,7 +67,9 @@ def test_forecasts_equal_scalar_loops(length, begin, period):
     horizon = 11
     x = series(1, length, seed=3)
     x[:, :begin] = x[:, begin : begin + 1]
-    result = simple_forecasts(x, torch.tensor([begin]), torch.tensor([[period] * 3]), horizon)[0].numpy()
+    first = torch.tensor([begin])
+    shapes = season_shape(x, first, torch.tensor([[period]]), horizon).expand(3, -1, -1)
+    result = simple_forecasts(x, first, torch.tensor([[period] * 3]), shapes)[0].numpy()
     y = x[0].numpy()
     real = y[begin:]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from mvpa_ts.forecasting.pretrained.simple_forecasts import seasons_of_panel
+from mvpa_ts.forecasting.pretrained.simple_forecasts import season_shape, seasons_of_panel
 from mvpa_ts.forecasting.pretrained.trend_forecasts import NAMES, trend_forecasts
 
 AHEAD = 30
@@ -16,8 +16,9 @@ def noise(n, length, seed=0):
 
 
 def forecast(x, period=7, first=0):
-    periods = torch.full((len(x), 3), period)
-    result = trend_forecasts(x, torch.full((len(x),), first), periods, AHEAD)
+    periods, begins = torch.full((len(x), 3), period), torch.full((len(x),), first)
+    shapes = season_shape(x, begins, periods[:, :1], AHEAD).expand(3, -1, -1)
+    result = trend_forecasts(x, begins, periods, shapes)
     assert result.shape == (len(x), len(NAMES), AHEAD)
     return {name: result[:, index] for index, name in enumerate(NAMES)}
 

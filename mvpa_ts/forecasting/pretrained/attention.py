@@ -1,7 +1,6 @@
 """MVPA's score with any table of distances, on PyTorch's fused attention.
 
-The score ``q·k + a[t − t'] + b[c, c']`` is plain attention with longer heads: a key carries a one-hot vector of its
-segment and one of its channel, a query the scores of its time and channel terms for each segment and channel.
+The score is ``q·k + a[t − t'] + b[c, c']``: the time and channel terms are a mask that is added to the logits.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from torch.nn import functional as F
 from mvpa_ts.blocks import SwiGLU
 
 _FAR = -1e4  # a logit that no weight is left for, also in 16 bits
+_QUERIES = 128  # per head that go through together: their mask stays in the cache
 
 
 class PanelAttention(nn.Module):
@@ -47,30 +47,29 @@ class PanelAttention(nn.Module):
         if alone:
             x, real = rearrange(x, "b t c d -> (b c) t 1 d"), rearrange(real, "b t c -> (b c) t 1")
         q, k, v = rearrange(self.qkv(x), "b t c (n h d) -> n b h t c d", n=3, h=self.num_heads)
-        u, v_bias, w = self.biases[:, None, :, None, None]
-        parts_q, parts_k = [q + u], [k]
+        q, (u, v_bias, w) = q * self.head_dim**-0.5, self.biases[:, None, :, None, None] * self.head_dim**-0.5
         segment = torch.arange(T, device=x.device)
         most = (self.time_key.shape[0] - 1) // 2
         lag = (segment[:, None] - segment).clamp(-most, most) + most  # [T, T]
-        scores = torch.einsum("bhtcd,rhd->bhtcr", q + v_bias, self.time_key)
-        parts_q.append(scores.gather(4, lag[:, None].expand(*scores.shape[:4], T)))
-        parts_k.append(torch.eye(T, device=x.device, dtype=k.dtype)[:, None].expand(*k.shape[:4], T))
+        time = torch.einsum("bhtcd,rhd->bhtcr", q + v_bias, self.time_key)
+        time = time.gather(4, lag[:, None].expand(*time.shape[:4], T))[..., None]  # [B, H, T, C, T, 1]
         if self.channel_key is not None:
-            scores = torch.einsum("bhtcd,rhd->bhtcr", q + w, self.channel_key)
-            parts_q.append(scores.gather(4, rows[:, None, None].expand(*scores.shape[:4], C)))
-            parts_k.append(torch.eye(C, device=x.device, dtype=k.dtype).expand(*k.shape[:4], C))
-        parts_q.append(torch.ones_like(q[..., :1]))
-        parts_k.append(torch.where(real, 0.0, _FAR)[:, None, ..., None].to(k.dtype).expand(*k.shape[:4], 1))
-        width = sum(tensor.shape[4] for tensor in parts_k)
-        padding = -width % 8
-        dtype = q.dtype
-        query, key = (
-            F.pad(torch.cat([tensor.to(dtype) for tensor in parts], 4), (0, padding)).flatten(2, 3)
-            for parts in (parts_q, parts_k)
-        )
-        # Fused kernels take values of the width of the keys.
-        value = F.pad(v, (0, width + padding - self.head_dim)).flatten(2, 3)
-        out = F.scaled_dot_product_attention(query, key, value, scale=self.head_dim**-0.5)[..., : self.head_dim]
+            channel = torch.einsum("bhtcd,rhd->bhtcr", q + w, self.channel_key)
+            channel = channel.gather(4, rows[:, None, None].expand(*channel.shape[:4], C))[..., None, :]
+        hidden = None
+        if torch.compiler.is_compiling() or not bool(real.all()):
+            hidden = torch.where(real, 0.0, _FAR)[:, None, None, None].to(q.dtype)
+        query, key, value = (q + u).to(k.dtype), k.flatten(2, 3), v.flatten(2, 3)
+        outputs = []
+        step = max(1, _QUERIES // x.shape[2])
+        for first in range(0, T, step):
+            here = slice(first, first + step)
+            mask = time[:, :, here] if self.channel_key is None else time[:, :, here] + channel[:, :, here]
+            mask = mask if hidden is None else mask + hidden
+            mask = mask.flatten(4, 5).flatten(2, 3).to(k.dtype)
+            queries = query[:, :, here].flatten(2, 3)
+            outputs.append(F.scaled_dot_product_attention(queries, key, value, mask, scale=1.0))
+        out = torch.cat(outputs, 2)
         out = rearrange(out, "b h (t c) d -> b t c (h d)", t=T)
         return self.out(rearrange(out, "(b c) t 1 d -> b t c d", b=B) if alone else out)
 

@@ -420,8 +420,10 @@ class BaseForecaster(nn.Module):
         # A season that was found must be there nearly twice then, too; one that was told, once.
         needed = torch.where(periods == hint[:, None], 1.0, SEEN) * periods
         within = torch.where(needed <= room, periods, torch.minimum(periods, room // 2).clamp(min=1)).flatten(0, 1)
+        starts = starts.flatten()
+        shapes = torch.stack([season_shape(earlier, starts, period[:, None], horizon) for period in within.unbind(1)])
         families = (simple_forecasts, trend_forecasts.trend_forecasts)
-        forecasts = torch.cat([family(earlier, starts.flatten(), within, horizon) for family in families], 1)
+        forecasts = torch.cat([family(earlier, starts, within, shapes) for family in families], 1)
         return forecasts.clamp(-_BOUND, _BOUND).unflatten(0, (len(backs), -1))
 
     def _related(

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+from einops import rearrange
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -111,19 +112,27 @@ class _Regression:
         self.x, self.observed, self.block, self.tried = x, observed, block, tried
         self.reach = max(OWN_LAGS, LEADER_LAGS)
 
-    def features(self, x: Tensor, ends: Tensor) -> Tensor:
+    def features(self, x: Tensor, ends: range) -> Tensor:
         """Features at some steps, [B, C, R, F]; `x` is padded by `reach` in front."""
         raise NotImplementedError
 
-    def _lags(self, x: Tensor, ends: Tensor, number: int) -> Tensor:
-        """Values at each end and before it, the latest first, [B, C, R, number]."""
-        steps = self.reach + ends[:, None] - torch.arange(number, device=x.device)
-        return x[:, :, steps]
+    def _lags(self, x: Tensor, ends: range, number: int, series: Tensor | None = None) -> Tensor:
+        """Values at each end and before it, the latest last, [B, C, R, number]; or of other series [B, S]."""
+        x = x[:, :, self.reach + ends[0] + 1 - number : self.reach + ends[-1] + 1]
+        if series is not None:
+            x = x.gather(1, series[..., None].expand(-1, -1, x.shape[2]))
+        return x.unfold(2, number, 1)[:, :, :: ends.step]
 
-    def _own(self, x: Tensor, ends: Tensor, number: int) -> Tensor:
+    def _own(self, x: Tensor, ends: range, number: int) -> list[Tensor]:
         """A constant, the last value, and how earlier ones differ from it: shrunk, the last value is what stays."""
         lags = self._lags(x, ends, number)
-        return torch.cat([torch.ones_like(lags[..., :1]), lags[..., :1], lags[..., 1:] - lags[..., :1]], 3)
+        last = lags[..., -1:]
+        return [torch.ones_like(last), last, lags[..., :-1] - last]
+
+    def _others(self, x: Tensor, ends: range, number: int, series: Tensor) -> Tensor:
+        """Lags of other series [B, C, S] of each series, [B, C, R, S * number]."""
+        lags = self._lags(x, ends, number, series.flatten(1))
+        return rearrange(lags, "b (c s) r l -> b c r (s l)", c=series.shape[1])
 
     def products(self, stops: Sequence[int], memory: Sequence[float | None]) -> list[list[tuple[Tensor, Tensor]]]:
         """Sums over rows of features times features, and times targets, up to each stop, for each memory.
@@ -135,12 +144,13 @@ class _Regression:
         sums: list[list[tuple[Tensor, Tensor]]] = [[] for _ in memory]
         first = 0
         for stop in stops:
-            ends = torch.arange(first, max(stop, first + 1), every, device=self.x.device)
+            ends = range(first, max(stop, first + 1), every)
             rows = self.features(padded, ends)
-            target = self.x[:, :, ends[:, None] + torch.arange(1, self.block + 1, device=self.x.device)]
-            counts = self.observed[:, :, ends].to(rows.dtype)[..., None]
+            target = self.x[:, :, first + 1 : ends[-1] + self.block + 1].unfold(2, self.block, 1)[:, :, ::every]
+            counts = self.observed[:, :, first : ends[-1] + 1 : every].to(rows.dtype)[..., None]
+            before_stop = torch.arange(first - stop, ends[-1] + 1 - stop, every, device=self.x.device)
             for of_memory, steps in zip(sums, memory, strict=True):
-                faded = counts if steps is None else counts * ((ends - stop) / steps).exp()[:, None]
+                faded = counts if steps is None else counts * (before_stop / steps).exp()[:, None]
                 weighted, unweighted, ahead = rows * faded, rows, target
                 if self.pooled:
                     weighted, unweighted, ahead = (tensor.flatten(1, 2) for tensor in (weighted, rows, target))
@@ -154,30 +164,33 @@ class _Regression:
 
     pooled = False
 
-    def solve(self, gram: Tensor, cross: Tensor, penalty: Tensor) -> Tensor:
-        """Weights [.., F, block] with a penalty [..]; the constant and the last value are hardly shrunk."""
+    def factor(self, gram: Tensor, penalty: Tensor) -> Tensor:
+        """Cholesky factor with a penalty [..]; the constant and the last value are hardly shrunk."""
         size = penalty[..., None].repeat_interleave(gram.shape[-1], dim=-1)
         size[..., :2] = 0.1
         # Sums over all series lie too far above the penalty for single precision; those of one series do not.
-        damped, sums = (gram.double(), cross.double()) if self.pooled else (gram.clone(), cross)
+        damped = gram.double() if self.pooled else gram.clone()
         damped.diagonal(dim1=-2, dim2=-1).add_(size + 1e-3)
-        return torch.cholesky_solve(sums, torch.linalg.cholesky_ex(damped)[0]).to(gram.dtype)
+        return torch.linalg.cholesky_ex(damped)[0]
 
-    def apply(self, weights: Tensor, backs: Sequence[int], horizon: int) -> Tensor:
+    def apply(self, factor: Tensor, cross: Tensor, backs: Sequence[int], horizon: int) -> Tensor:
         """Forecasts from `backs` steps before the end, [O, B, C, h]."""
-        B, _, L = self.x.shape
+        B, C, L = self.x.shape
         earlier = torch.stack([F.pad(self.x, (self.reach + back, 0))[:, :, : self.reach + L] for back in backs])
+        cross = cross.to(factor.dtype)
+        # Weights cost a solution for each step of a block, without them there is one for each row that is forecast.
+        rows_ahead = len(backs) * math.ceil(horizon / self.block) * (C if self.pooled else 1)
+        weights = torch.cholesky_solve(cross, factor) if rows_ahead > self.block else None
         blocks: list[Tensor] = []
         flat = earlier.flatten(0, 1)  # [O·B, C, reach + L]
         repeated = self.repeat(len(backs))
         while sum(step.shape[2] for step in blocks) < horizon:
-            end = torch.tensor([flat.shape[2] - self.reach - 1], device=flat.device)
-            rows = repeated.features(flat, end)[:, :, 0]  # [O·B, C, F]
-            if self.pooled:
-                step = (rows.unflatten(0, (len(backs), B)) @ weights).flatten(0, 1)
-            else:
-                step = torch.einsum("obcf,bcfh->obch", rows.unflatten(0, (len(backs), B)), weights).flatten(0, 1)
-            step = step.clamp(-_BOUND, _BOUND)
+            end = flat.shape[2] - self.reach - 1
+            rows = repeated.features(flat, range(end, end + 1))[:, :, 0].to(factor.dtype)
+            together = "b (o c)" if self.pooled else "b c o"
+            rows = rearrange(rows, f"(o b) c f -> {together} f", b=B)
+            step = torch.cholesky_solve(rows.mT, factor).mT @ cross if weights is None else rows @ weights
+            step = rearrange(step.to(flat.dtype), f"{together} h -> (o b) c h", c=C).clamp(-_BOUND, _BOUND)
             blocks.append(step)
             flat = torch.cat([flat, step], 2)
         return torch.cat(blocks, 2)[:, :, :horizon].unflatten(0, (len(backs), B))
@@ -209,8 +222,8 @@ class _Regression:
             of_origin: dict[int, Tensor] = {}
             for index, (gram, cross) in enumerate(sums[:-1]):
                 if backs := [origin for origin, fit in zip(origins, fit_of, strict=True) if fit == index]:
-                    weights = self.solve(gram, cross, penalty.expand(gram.shape[:-2]))
-                    of_origin.update(zip(backs, self.apply(weights, backs, horizon), strict=True))
+                    factor = self.factor(gram, penalty.expand(gram.shape[:-2]))
+                    of_origin.update(zip(backs, self.apply(factor, cross, backs, horizon), strict=True))
             past.append(torch.stack([of_origin[back] for back in origins]))
             for back in tried:
                 near = min(back, self.block, horizon)
@@ -222,7 +235,8 @@ class _Regression:
         else:  # without a trial, much shrinking
             best = torch.full(self.x.shape[:2], len(PENALTIES) - 1, device=self.x.device)
         chosen = penalties[best[:, 0] if self.pooled else best]
-        final = self.apply(self.solve(*sums[-1], chosen), [0], horizon)
+        gram, cross = sums[-1]
+        final = self.apply(self.factor(gram, chosen), cross, [0], horizon)
         place = best[None, None, :, :, None].expand(1, *past[0].shape)
         return torch.cat([final, torch.stack(past).gather(0, place)[0]])
 
@@ -240,17 +254,12 @@ class _Pooled(_Regression):
         near = None if self.neighbours is None else self.neighbours.repeat(number, 1, 1)
         return _Pooled(self.x, self.observed, self.block, self.tried, near)
 
-    def features(self, x: Tensor, ends: Tensor) -> Tensor:
+    def features(self, x: Tensor, ends: range) -> Tensor:
         lagged = self._own(x, ends, OWN_LAGS)
-        if self.neighbours is None:
-            return lagged
-        lags = self._lags(x, ends, NEIGHBOUR_LAGS)  # [B, C, R, lags]
-        B, C, R, lag = lags.shape
-        S = self.neighbours.shape[2]
-        index = self.neighbours.clamp(min=0).flatten(1)[..., None, None].expand(B, C * S, R, lag)
-        others = lags.gather(1, index).view(B, C, S, R, lag)
-        others = others * (self.neighbours >= 0)[..., None, None]
-        return torch.cat([lagged, others.movedim(2, 3).flatten(3)], 3)
+        if self.neighbours is not None:
+            others = self._others(x, ends, NEIGHBOUR_LAGS, self.neighbours.clamp(min=0))
+            lagged.append(others * (self.neighbours >= 0).repeat_interleave(NEIGHBOUR_LAGS, 2)[:, :, None])
+        return torch.cat(lagged, 3)
 
 
 class _Led(_Regression):
@@ -265,11 +274,5 @@ class _Led(_Regression):
     def repeat(self, number: int) -> _Led:
         return _Led(self.x, self.observed, self.block, self.tried, self.leaders.repeat(number, 1, 1))
 
-    def features(self, x: Tensor, ends: Tensor) -> Tensor:
-        lagged = self._own(x, ends, LEADER_OWN_LAGS)
-        lags = self._lags(x, ends, LEADER_LAGS)
-        B, C, R, lag = lags.shape
-        S = self.leaders.shape[2]
-        index = self.leaders.flatten(1)[..., None, None].expand(B, C * S, R, lag)
-        others = lags.gather(1, index).view(B, C, S, R, lag)
-        return torch.cat([lagged, others.movedim(2, 3).flatten(3)], 3)
+    def features(self, x: Tensor, ends: range) -> Tensor:
+        return torch.cat([*self._own(x, ends, LEADER_OWN_LAGS), self._others(x, ends, LEADER_LAGS, self.leaders)], 3)

@@ -132,7 +132,7 @@ def _shortest(height: Tensor) -> Tensor:
     return torch.where(high.any(1), high.to(torch.uint8).argmax(1), 1)[:, None]
 
 
-def simple_forecasts(x: Tensor, first: Tensor, periods: Tensor, horizon: int) -> Tensor:
+def simple_forecasts(x: Tensor, first: Tensor, periods: Tensor, shapes: Tensor) -> Tensor:
     """All forecasts of series without gaps.
 
     Parameters
@@ -141,7 +141,8 @@ def simple_forecasts(x: Tensor, first: Tensor, periods: Tensor, horizon: int) ->
     first : Tensor, shape (N,)
         Step at which each series begins.
     periods : Tensor, shape (N, PERIODS)
-    horizon : int
+    shapes : Tensor, shape (PERIODS, N, L + h)
+        Of each season, as `season_shape` gives it.
 
     Returns
     -------
@@ -149,6 +150,7 @@ def simple_forecasts(x: Tensor, first: Tensor, periods: Tensor, horizon: int) ->
         In the order of `NAMES`.
     """
     N, L = x.shape
+    horizon = shapes.shape[2] - L
     ahead = torch.arange(1, horizon + 1, device=x.device)
     step = torch.arange(L, device=x.device)
     real = (step >= first[:, None]).to(x.dtype)
@@ -160,8 +162,7 @@ def simple_forecasts(x: Tensor, first: Tensor, periods: Tensor, horizon: int) ->
     forecasts.append(last + slope * ahead)
     damped = torch.cumsum(_DAMPING ** ahead.to(x.dtype), 0)
     forecasts.append(flat[3] + local_slope(x, real * (step >= L - _TREND_STEPS)) * damped)
-    for period in periods.unbind(1):
-        shape = season_shape(x, first, period[:, None], horizon)  # [N, L + h]
+    for period, shape in zip(periods.unbind(1), shapes, strict=True):
         rest, season = x - shape[:, :L], shape[:, L:]
         slow, quick = smoothed(rest, real, 0.05), smoothed(rest, real, 0.3)
         of_cycle = real * (step >= L - period[:, None])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvpa_ts.forecasting.pretrained.simple_forecasts import PERIODS, local_slope, season_shape, smoothed
+from mvpa_ts.forecasting.pretrained.simple_forecasts import PERIODS, local_slope, smoothed
 
 NAMES = (
     "half the trend",
@@ -31,7 +31,7 @@ _CYCLES = 6  # read for the change from cycle to cycle
 _BOUND = 20.0  # in standard deviations: a regression on few steps may run away
 
 
-def trend_forecasts(x: Tensor, first: Tensor, periods: Tensor, horizon: int) -> Tensor:
+def trend_forecasts(x: Tensor, first: Tensor, periods: Tensor, shapes: Tensor) -> Tensor:
     """All forecasts of series without gaps.
 
     Parameters
@@ -40,7 +40,8 @@ def trend_forecasts(x: Tensor, first: Tensor, periods: Tensor, horizon: int) -> 
     first : Tensor, shape (N,)
         Step at which each series begins.
     periods : Tensor, shape (N, PERIODS)
-    horizon : int
+    shapes : Tensor, shape (PERIODS, N, L + h)
+        Of each season, as `season_shape` gives it.
 
     Returns
     -------
@@ -48,6 +49,7 @@ def trend_forecasts(x: Tensor, first: Tensor, periods: Tensor, horizon: int) -> 
         In the order of `NAMES`.
     """
     L = x.shape[1]
+    horizon = shapes.shape[2] - L
     ahead = torch.arange(1, horizon + 1, device=x.device, dtype=x.dtype)
     step = torch.arange(L, device=x.device)
     real = (step >= first[:, None]).to(x.dtype)
@@ -59,12 +61,12 @@ def trend_forecasts(x: Tensor, first: Tensor, periods: Tensor, horizon: int) -> 
         last + slopes[2] * ahead,
         *_regressions(x, first, periods, horizon),
     ]
-    for period in periods.unbind(1):
-        forecasts += _with_season(x, first, real, period[:, None], ahead)
+    for period, shape in zip(periods.unbind(1), shapes, strict=True):
+        forecasts += _with_season(x, first, real, period[:, None], shape, ahead)
     return torch.stack(forecasts, 1)
 
 
-def _with_season(x: Tensor, first: Tensor, real: Tensor, period: Tensor, ahead: Tensor) -> list[Tensor]:
+def _with_season(x: Tensor, first: Tensor, real: Tensor, period: Tensor, shape: Tensor, ahead: Tensor) -> list[Tensor]:
     """Five forecasts with a season of `period` steps [N, 1] on a trend, each [N, h]."""
     L = x.shape[1]
     time = torch.arange(-L, len(ahead), device=x.device)  # 0 is the first step of the horizon
@@ -79,7 +81,7 @@ def _with_season(x: Tensor, first: Tensor, real: Tensor, period: Tensor, ahead: 
 
     slope = mean_change / period
     centre = (period - 1) / 2
-    shape = season_shape(x, first, period, len(ahead)) - slope * ((time % period) - centre)  # [N, L + h]
+    shape = shape - slope * ((time % period) - centre)  # [N, L + h]
     trend = means[:, :1] + slope * (time + 1 + centre)
     past, season = shape[:, :L], shape[:, L:]
     level = smoothed(x - past - trend[:, :L], real, 0.3)
