@@ -473,8 +473,9 @@ class PanelModel(HostOverrides, BaseModel):
         self._training.begin(self)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """The host's step; the loss over frequencies is added to what it returns."""
-        return self._training.with_frequencies(super().training_step(batch, batch_idx), self.loss)
+        """The host's step; the loss over frequencies is added to what it returns, of all processes together."""
+        loss = self._training.with_frequencies(super().training_step(batch, batch_idx), self.loss)
+        return self._training.over_processes(loss, self.trainer)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Take the weights after an optimiser step into the average."""

@@ -193,7 +193,8 @@ class HostTraining:
         return configured
 
     def note_target(self, target: Tensor, mask: Tensor) -> None:
-        """Keep the horizon of the windows at hand for the loss over frequencies."""
+        """Count the targets of the windows at hand, and keep them for the loss over frequencies."""
+        self._targets = mask.sum()
         self._target = (target, mask) if self.settings.frequency_weight else None
 
     def note_forecast(self, forecast: Tensor | None) -> None:
@@ -210,6 +211,14 @@ class HostTraining:
         self._target = self._forecast = None
         spectrum = forecast_loss(forecast, target, mask > 0, levels=levels(loss_of_host), frequency_weight=1.0)
         return (1.0 - share) * loss + share * spectrum
+
+    def over_processes(self, loss: Tensor, trainer: Any) -> Tensor:
+        """Weigh the mean loss of a process, so that the mean over processes is that over all targets of a step."""
+        if trainer.world_size == 1:
+            return loss
+        # Windows at the end of a panel have fewer targets, and their process would count as much as the others.
+        total = trainer.strategy.reduce(self._targets.clone(), reduce_op="sum")
+        return loss * (trainer.world_size * self._targets / total.clamp(min=1.0))
 
 
 def _schedule_is_free(model: Any) -> bool:

@@ -92,8 +92,12 @@ def test_unmasked_windows_are_windows_with_a_mask_of_ones() -> None:
     torch.testing.assert_close(network(x), network(x, mask=torch.ones_like(x, dtype=torch.bool)))
 
 
-def test_training_is_one_graph() -> None:
-    network, x, inputs = _network({"channel_vectors": 3, "future_size": 1, "num_layers": 0}, 3)
+# Tracing a layer takes 3 s.
+@pytest.mark.parametrize("name", ["small", *(pytest.param(name, marks=pytest.mark.slow) for name in _OPTIONS)])
+def test_training_is_one_graph(name: str) -> None:
+    torch._dynamo.reset()
+    options = {"channel_vectors": 3, "future_size": 1, "num_layers": 0} if name == "small" else _OPTIONS[name]
+    network, x, inputs = _network(options, 3)
     torch.compile(network, fullgraph=True, backend="eager")(x, **inputs).sum().backward()
     assert [name for name, parameter in network.named_parameters() if parameter.grad is None] == []
 

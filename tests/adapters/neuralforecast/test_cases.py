@@ -55,14 +55,13 @@ def test_threads_give_what_one_run_alone_gives(panel: Callable, tiny: Callable, 
 
 @pytest.mark.skipif(not hasattr(torch.distributed, "ProcessGroupGloo"), reason="this torch has no gloo")
 def test_two_processes_train_as_one(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
-    """Each takes half of every batch. Windows at the end have fewer targets, so that means of halves differ a bit."""
+    """Each takes half of every batch, and windows at the end, with fewer targets, count as in the whole batch."""
     frame, forecasts = panel(3), []
     for options in ({"windows_batch_size": 8}, {"windows_batch_size": 4, "devices": 2, "strategy": "ddp_fork"}):
         host = forecaster(tiny(3, max_steps=6, accelerator="cpu", **options))
         host.fit(frame, val_size=6)
         forecasts.append(host.predict()["MVPA"].to_numpy())
-    assert np.abs(forecasts[1] - forecasts[0]).max() < 0.02 * frame["y"].std()
-    assert not np.array_equal(*forecasts)
+    assert np.abs(forecasts[1] - forecasts[0]).max() < 1e-6 * frame["y"].std()  # 8e-4 with means of halves
 
 
 _MOMENTS = [datetime.datetime(2024, 1, day, tzinfo=datetime.UTC) for day in (1, 2, 3)]
