@@ -21,7 +21,7 @@ export MPLBACKEND := Agg
 # The models are small: on two cores with other work, the demo's training took 61 s with one thread and 322 s with two.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: docs help install demo demo-ieeg demo-detect test test-all gpu gpu-forecasting faults fuzz lint types unit slow \
+.PHONY: docs help install demo demo-ieeg demo-detect test test-all gpu gpu-forecasting gpu-data faults fuzz lint types unit slow \
 	coverage smoke quick-runs install-docs format clean $(QUICK)
 
 help:  ## Print the targets and the scripts
@@ -53,9 +53,16 @@ gpu:  ## Check and time the Triton kernels on this machine's GPU, under 10 minut
 
 # Start it again until no run is left. Peers run where neuralforecast is installed, otherwise they are named as missing.
 gpu-forecasting:  ## Train the forecasting models on this machine's GPU, 9 minutes a call (torch, pandas, einops)
-	PYTHONPATH=. $(PYTHON) $(call script,forecasting) --device cuda --minutes 9 --datasets Weather ETTh1 ETTh2 \
+	MVPA_TS_DATA=$(or $(MVPA_TS_DATA),.cache/data) PYTHONPATH=. $(PYTHON) $(call script,forecasting) --device cuda --minutes 9 --datasets Weather ETTh1 ETTh2 \
 		--models MVPA $(GPU_PEERS) "Linear + cycle" "MVPA content-only" "MVPA time-only" "MVPA channel-only" \
 		"MVPA none" --seeds 1 2 3 --table experiments/results/forecasting/forecasting_gpu.csv $(GPU_FORECASTING)
+
+gpu-data: $(VENV)/.project  ## Copy the data sets of gpu-forecasting into .cache/data, to take along to a machine without network
+	$(BIN)/python -c "import pathlib, shutil; from mvpa_ts.datasets.forecasting import dataset_path; \
+		paths = [dataset_path(name) for name in ('Weather', 'ETTh1', 'ETTh2')]; \
+		copies = [pathlib.Path('.cache/data', *path.parts[-2:]) for path in paths]; \
+		[copy.parent.mkdir(parents=True, exist_ok=True) for copy in copies]; \
+		[shutil.copy(path, copy) for path, copy in zip(paths, copies)]"
 
 fuzz: $(VENV)/.project  ## Read 1000 mutated files of each format within limits of memory and time (an hour)
 	$(BIN)/python tests/fuzz/run.py
