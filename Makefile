@@ -21,7 +21,7 @@ export MPLBACKEND := Agg
 # The models are small: on two cores with other work, the demo's training took 61 s with one thread and 322 s with two.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: docs help install demo demo-ieeg demo-detect test test-all gpu gpu-forecasting gpu-data faults fuzz lint types unit slow \
+.PHONY: docs help install demo demo-ieeg demo-detect test test-all gpu gpu-forecasting gpu-data faults fuzz numbers lint types unit slow \
 	coverage smoke quick-runs install-docs format clean $(QUICK)
 
 help:  ## Print the targets and the scripts
@@ -63,6 +63,9 @@ gpu-data: $(VENV)/.project  ## Copy the data sets of gpu-forecasting into .cache
 		copies = [pathlib.Path('.cache/data', *path.parts[-2:]) for path in paths]; \
 		[copy.parent.mkdir(parents=True, exist_ok=True) for copy in copies]; \
 		[shutil.copy(path, copy) for path, copy in zip(paths, copies)]"
+
+numbers: $(VENV)/.project  ## Trace the numbers of README and results to committed rows
+	$(BIN)/python $(call script,readme) --quick
 
 fuzz: $(VENV)/.project  ## Read 1000 mutated files of each format within limits of memory and time (an hour)
 	$(BIN)/python tests/fuzz/run.py

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pandas as pd
 import pytest
 import readme
@@ -12,6 +14,17 @@ def test_readme_holds_what_the_tables_say() -> None:
         text = page.read_text()
         assert "<!-- results:" in text
         assert readme.filled(text) == text, f"{page.name}: run python experiments/shipped/readme.py"
+
+
+def test_every_number_of_readme_and_results_comes_from_a_table() -> None:
+    assert [page.name for page in readme.TRACED] == ["README.md", "results.md"]
+    for page in readme.TRACED:
+        text = page.read_text()
+        assert readme.orphans(text) == []
+        planted = text.replace("\n## ", "\nAn error of .123, a share of 45 %.\n\n## ", 1)
+        assert readme.orphans(planted) == [".123", "45 %"]
+        inside = re.sub(r"(<!-- results:\w+ -->\n)", r"\g<1>0.123 ", text)
+        assert readme.filled(inside) == text  # what is written by hand between the markers does not stay
 
 
 def test_summary_averages_complete_models_only(monkeypatch: pytest.MonkeyPatch) -> None:
