@@ -126,7 +126,7 @@ PAGES = {
     "guides/recipes.md": Page(12, recipes, needs=("neuralforecast", "sktime", "mne", "matplotlib")),
     "guides/sweeps.md": Page(1, sweeps, needs=("neuralforecast",)),
     "mvpformer.md": Page(6, needs=("peft",)),
-    "neuralforecast.md": Page(14, neuralforecast, finite_forecast, needs=("neuralforecast", "darts")),
+    "neuralforecast.md": Page(15, neuralforecast, finite_forecast, needs=("neuralforecast", "darts")),
     "pretrained.md": Page(5, pretrained, finite_forecast, needs=("neuralforecast",)),
     "pretraining.md": Page(2, pretraining, needs=("lightning",), prints=("interictal",)),
     "recordings.md": Page(

@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("darts")
 from darts import TimeSeries
 from darts.models import NeuralForecastModel
 from darts.utils.likelihood_models import QuantileRegression
 
-from mvpa_ts.adapters.neuralforecast import MVPA
+from mvpa_ts.adapters.neuralforecast import MVPA, PretrainedMVPA
+from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 
 QUIET = {"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False, "logger": False}
 
@@ -30,3 +32,15 @@ def test_fit_and_predict(use):
     forecast = model.predict(12, num_samples=20 if use == "quantiles" else 1).all_values()
     assert forecast.shape == (12, 3, 20 if use == "quantiles" else 1)
     assert np.isfinite(forecast).all()
+
+
+def test_the_pretrained_forecaster_trains_nothing_and_forecasts_what_its_network_does():
+    model = NeuralForecastModel(
+        input_chunk_length=60, output_chunk_length=12, model=PretrainedMVPA, model_kwargs={"season": 12}, n_epochs=0,
+        pl_trainer_kwargs=QUIET,
+    )  # fmt: skip
+    panel = season(148, 3)
+    forecast = model.fit(panel).predict(12).values()
+    rows = torch.tensor(panel.values()[None, -60:])
+    median = forecast_quantiles(load_base("base"), rows, None, horizon=12, levels=[0.5], season=12)[0, ..., 0]
+    np.testing.assert_allclose(forecast, median.detach().numpy(), atol=1e-5)
