@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -254,12 +254,27 @@ def channel_scores(detector: Scorer, segments: Segments, event: tuple[float, flo
     begin = min(begin, max(end - SEGMENT_SECONDS, 0.0))
     stretch = Segments(segments.recording.crop(begin, end), segments.preprocessing, segments.channel_names)
     scores = np.full(len(segments.channel_names), math.nan)
-    for place, name in enumerate(segments.channel_names):
-        alone = with_channels(stretch, [name])
+    read = stretch.read(0, stretch.num_segments)
+    for place in range(len(scores)):
+        alone = _Alone(stretch, place, *read)
         probabilities = detector.score_segments(alone)
         inside = probabilities[(alone.starts + SEGMENT_SECONDS > onset - begin) & ~np.isnan(probabilities)]
         scores[place] = inside.mean() if len(inside) else math.nan
     return scores
+
+
+class _Alone(Segments):
+    """One channel of segments that were read: reading it alone would filter the references of all channels again."""
+
+    def __init__(self, segments: Segments, place: int, signal: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> None:
+        self.__dict__.update(with_channels(segments, [segments.channel_names[place]]).__dict__)
+        self._signal, self._valid = signal[place : place + 1], valid[:, place : place + 1]
+
+    def read(self, first: int, last: int, repeated: int = 0) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+        """See `Segments.read`."""
+        self._check_range(first, last)
+        size = self.segment_samples
+        return self._signal[:, first * size : last * size].copy(), self._valid[first:last].copy()
 
 
 def check_positions(names: Sequence[str], positions: Mapping[str, Sequence[float]]) -> None:

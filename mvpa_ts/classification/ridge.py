@@ -78,13 +78,16 @@ def fit_ridge(features: Tensor, labels: Tensor, weights: Tensor, *, num_classes:
         hat = (by_series * shrinkage) @ by_series.mT + intercept @ intercept.mT
         residual = torch.linalg.solve(torch.eye(copies).to(hat) * (1 + 1e-9) - hat, residual)
         scores = target[first] - residual[:, 0] / root[first].clamp(min=1e-12)
-        for factor in [1.0] if regression else _SHARPNESS.tolist():
-            if regression:
-                losses = (scores - target[first]).square().sum(1)
-            else:
-                losses = F.cross_entropy(scores * factor, labels, reduction="none")
-            if (loss := (losses * share[first, 0]).sum().item() * copies) < smallest:
-                smallest, penalty, sharpness, left_out = loss, candidate, factor, scores * factor
+        factors = torch.ones(1).to(scores) if regression else _SHARPNESS.to(scores)
+        scaled = scores[..., None] * factors  # [n, K, factors]
+        if regression:
+            losses = (scaled - target[first, :, None]).square().sum(1)
+        else:
+            losses = F.cross_entropy(scaled, labels[:, None].expand(-1, len(factors)), reduction="none")
+        totals = ((losses * share[first]).sum(0) * copies).nan_to_num(torch.inf)
+        best = int(totals.argmin())
+        if (loss := totals[best].item()) < smallest:
+            smallest, penalty, sharpness, left_out = loss, candidate, factors[best].item(), scaled[..., best]
     coefficients = projected / (values + penalty)[:, None]
     weight = X.T @ (basis @ coefficients) if dual else vectors @ (values.sqrt()[:, None] * coefficients)
     bias = target_mean - row_mean @ weight

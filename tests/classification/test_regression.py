@@ -46,7 +46,7 @@ def config(**changes: float) -> ClassificationConfig:
 def test_the_number_is_found(changes: dict) -> None:
     """Each path alone, and both: far better than the mean on series that were not seen."""
     series, targets = panel(80)
-    training = ClassificationTraining(steps=120, evaluate_every=20)
+    training = ClassificationTraining(steps=60, evaluate_every=20)
     fitted = fit_regressor(series[:60], targets[:60], config=config(**changes), training=training)
     error = fitted.predict(series[60:]) - targets[60:]
     assert np.mean(error**2) < 0.3 * np.mean((targets[60:] - targets[:60].mean()) ** 2)

@@ -173,7 +173,7 @@ def test_a_mechanism_that_loses_two_processes_is_left_out_and_time_is_kept(
     monkeypatch.setattr(attention_gpu, "WORKER", (sys.executable, "-c", WORKER))
     items = [{"kind": kind, "mechanism": name} for kind, name in (*[("die", "bad")] * 3, ("right", "good"))]
     lanes = [Lane("checks", [{"kind": "right", "impl": "x"}, {"kind": "hang", "impl": "x"}])]
-    monkeypatch.setattr(attention_gpu, "CHECKING", 0.02)  # of 10 minutes: 12 s for a check that hangs
+    monkeypatch.setattr(attention_gpu, "CHECKING", 0.005)  # of 10 minutes: 3 s for a check that hangs
     record = Record(tmp_path)
     attention_gpu.run(lanes, items, record, minutes=10, limit=60, together=2)
     failed = [row["answer"].get("failed", "") for row in record.rows if row["item"]["kind"] != "device"]

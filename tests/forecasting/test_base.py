@@ -188,6 +188,7 @@ def test_what_is_missing_before_all_series_does_not_matter():
     torch.testing.assert_close(both[:2], network(x))
 
 
+@pytest.mark.slow  # half a minute of tracing; in small: one graph of the trained network, tests/attention
 @torch.no_grad()
 def test_one_compiled_graph_gives_the_same():
     """Of panels with gaps; a missing beginning is cut off only where nothing is compiled."""

@@ -170,7 +170,9 @@ def test_output_and_gradients_of_more_cases(case: Case) -> None:
     assert_exact(case)
 
 
-@pytest.mark.parametrize(("query_tokens", "keys", "tiles"), [(32, 64, 1), (64, 16, 4)])
+@pytest.mark.parametrize(
+    ("query_tokens", "keys", "tiles"), [(32, 64, 1), pytest.param(64, 16, 4, marks=pytest.mark.slow)]
+)
 def test_other_blocks(query_tokens: int, keys: int, tiles: int, monkeypatch: pytest.MonkeyPatch) -> None:
     cut(monkeypatch, query_tokens, keys, tiles)
     assert_exact(Case((5, 17), window=1, kv_heads=1, batch=1, head_dim=16))
@@ -182,7 +184,7 @@ def test_other_blocks(query_tokens: int, keys: int, tiles: int, monkeypatch: pyt
     [
         # The weights of the backward pass start from rounded numbers, the log-sum-exp and the output: over twelve
         # draws the gradients' errors were 1.1 to 1.4 times those of the reference.
-        (torch.float32, 1.5),
+        pytest.param(torch.float32, 1.5, marks=pytest.mark.slow),  # in small: the covering cases
         (torch.float16, 1.0),
         (torch.bfloat16, 1.0),
     ],
@@ -201,6 +203,7 @@ def test_error_in_each_precision(dtype: torch.dtype, factor: float, monkeypatch:
         assert_as_accurate_as_reference(actual[name], standard, exact[name], name)
 
 
+@pytest.mark.slow  # half a minute; in small: test_error_in_each_precision
 def test_error_is_near_that_of_logits_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """In float16, which the interpreter rounds as the hardware does; the reference rounds its logits and fails."""
     cut(monkeypatch, 32, 32, 2)
@@ -304,8 +307,18 @@ def test_large_logits_neither_overflow_nor_vanish(masks: str) -> None:
     assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(actual.sum(), singles))
 
 
-@pytest.mark.parametrize("components", [("content", "time", "channel"), ("time",), ("channel",), ()], ids=str)
-@pytest.mark.parametrize(("programs", "parts"), [(1, 5), (4, 2)])
+@pytest.mark.parametrize(
+    ("programs", "parts", "components"),
+    [
+        (1, 5, ("content", "time", "channel")),
+        (4, 2, ("time",)),
+        *(
+            pytest.param(programs, parts, components, marks=pytest.mark.slow)
+            for programs, parts in ((1, 5), (4, 2))
+            for components in (("content", "time", "channel"), ("time",), ("channel",), ())
+        ),
+    ],
+)
 def test_parts_of_the_batch_give_what_the_whole_gives(
     programs: int, parts: int, components: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,6 +150,7 @@ NeuralForecast([model], freq="h").fit(pd.read_pickle(sys.argv[2]), val_size=6)
 """
 
 
+@pytest.mark.slow  # a process of its own; in small: the next test, and a search that is resumed
 def test_two_workers_share_a_search(url: str, tmp_path: Path, panel: Callable, forecaster: Callable):
     """Another process and this one, neither of which goes on before both have begun."""
     panel(3).to_pickle(tmp_path / "panel")

@@ -1,4 +1,4 @@
-"""sktime's own conformance suite, in full."""
+"""sktime's own conformance suite: the longest checks with one set of parameters, in the slow tests with all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,19 @@ from sktime.utils.estimator_checks import check_estimator, parametrize_with_chec
 
 from mvpa_ts.adapters.sktime import MVPAClassifier, MVPAForecaster, MVPARegressor
 
-UPDATES = "test_update_predict_predicted_index"  # 72 updates and forecasts in one
+# Checks that fit dozens of times for each set of parameters: with all sets they took four minutes.
+LONG = {
+    MVPAForecaster: [
+        "test_update_predict_predicted_index", "test_save_estimators_to_file", "test_predict_time_index_with_X",
+        "test_predict_time_index", "test_hierarchical_with_exogenous", "test_predict_interval",
+        "test_predict_quantiles", "test_fit_idempotent", "test_update_predict_single",
+    ],
+    MVPAClassifier: [
+        "test_fit_idempotent", "test_save_estimators_to_file", "test_non_state_changing_method_contract",
+        "test_persistence_via_pickle", "test_deepcopy_fitted_predict", "test_methods_have_no_side_effects",
+    ],
+    MVPARegressor: ["test_fit_idempotent"],
+}  # fmt: skip
 
 
 def assert_passes(estimator, check):
@@ -23,12 +35,16 @@ def assert_passes(estimator, check):
 )
 @pytest.mark.filterwarnings("ignore")
 def test_conformance(estimator, check):
-    if (estimator, check) == (MVPAForecaster, UPDATES):
-        estimator = MVPAForecaster(**MVPAForecaster.get_test_params()[0])  # the other parameters have a test each
+    if check in LONG[estimator]:
+        estimator = estimator(**estimator.get_test_params()[0])
     assert_passes(estimator, check)
 
 
-@pytest.mark.parametrize("parameters", range(1, len(MVPAForecaster.get_test_params())))
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("estimator", "check"), [(estimator, check) for estimator, checks in LONG.items() for check in checks]
+)
 @pytest.mark.filterwarnings("ignore")
-def test_conformance_of_updates(parameters):
-    assert_passes(MVPAForecaster(**MVPAForecaster.get_test_params()[parameters]), UPDATES)
+def test_conformance_with_the_other_parameters(estimator, check):
+    for parameters in estimator.get_test_params()[1:]:
+        assert_passes(estimator(**parameters), check)

@@ -157,6 +157,7 @@ class TestCluster:
             pd.testing.assert_frame_equal(tables(stores)[name], table, atol=2e-6)
             assert (stores / name / RUN).is_file()
 
+    @pytest.mark.slow  # a cluster of processes, 12 s; in small: test_warnings_are_one_line
     def test_warnings_reach_the_one_who_asked(self, model_folder, tmp_path):
         distributed = pytest.importorskip("distributed")
         signal = edfio.EdfSignal(recording("S1", 1, 2, 1).read(0, 5120)[0], 512.0, label="A1", physical_dimension="uV")
