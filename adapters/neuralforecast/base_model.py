@@ -79,6 +79,15 @@ class PanelView:
         return PanelView(*(None if t is None else t.to(device) for t in vars(self).values()))  # type: ignore[arg-type]
 
 
+def check_columns(argument: str, names: Any) -> None:
+    """Raise ValueError for a text in place of a list of columns, and for a column that is named twice."""
+    if isinstance(names, str):  # a text is a list of letters
+        raise ValueError(f"{argument} must be a list of columns, got the text {names!r}: write [{names!r}]")
+    names = list(names or ())
+    if twice := [name for row, name in enumerate(names) if name in names[:row]]:
+        raise ValueError(f"{argument} must name each column once, got {twice[0]!r} more than once")
+
+
 class PanelModel(HostOverrides, BaseModel):
     """Base of `MVPA` and `PretrainedMVPA`.
 
@@ -106,6 +115,8 @@ class PanelModel(HostOverrides, BaseModel):
     _view: PanelView | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        for argument in ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list"):
+            check_columns(argument, kwargs.get(argument))
         with kept_random_state():
             super().__init__(*args, **kwargs)
 

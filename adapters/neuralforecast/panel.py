@@ -17,6 +17,8 @@ from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_twice, date_
 from mvpa_ts.forecasting.series import check_names, listed
 from mvpa_ts.windows import FeatureScaling, Scaling, Series, Windows, far_words, observed_range, series_windows
 
+# Three decimal places below the largest number of float32, for sums and differences.
+LARGEST = 1e33
 _IN_FILES = "needs df in memory, got parquet files, which are read series by series: pass df as a frame"
 
 
@@ -135,6 +137,13 @@ class Panel:
             broken = np.flatnonzero(available & (np.isinf(values) | lost))
             if len(broken):
                 raise ValueError(self._infinite(column, values[broken[0]], int(broken[0])))
+            large = np.flatnonzero(available & has_target & (np.abs(values) > LARGEST))
+            if len(large):
+                raise ValueError(
+                    f"df must hold numbers up to {LARGEST:g}, got {values[large[0]]:g} in column {column!r} of series "
+                    f"{self._series([int(self._owner[large[0]])])}, which leaves float32 no room: divide "
+                    f"{column!r} by a number, or mark the row as missing (available_mask = 0)"
+                )
         if cycle_column is not None:
             phase = self.column(cycle_column)[available]
             if not np.array_equal(phase, np.rint(phase)):

@@ -20,6 +20,7 @@ from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import check_whole
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.pretrained.base import QUICK, QUICK_RATE
+from mvpa_ts.forecasting.pretrained.pretrained import bounds_of
 from mvpa_ts.forecasting.pretrained.seasons import season_of
 
 # Arguments of the host that would reach nothing: the network standardises what it reads itself.
@@ -131,8 +132,10 @@ class PretrainedMVPA(PanelModel):
                 f"loss must be a point loss (MAE, MSE, …) or a quantile loss (MQLoss, QuantileLoss), got "
                 f"{type(loss).__name__}: the pretrained forecaster gives quantiles"
             )
-        if season is not None and (isinstance(season, bool) or season != int(season) or season < 0):
+        if season is not None and (isinstance(season, bool) or not season >= 0 or season % 1 != 0):
             raise ValueError(f"season must be a whole number of steps, 0 for none, or None, got {season!r}")
+        # Refused here, not in a forecast.
+        bounds_of(bounded, torch.zeros(1, 1, 1), torch.ones(1, 1, 1, dtype=torch.bool))
         super().__init__(
             h=h, input_size=input_size, n_series=n_series, loss=loss, valid_loss=valid_loss, max_steps=max_steps,
             learning_rate=learning_rate, val_check_steps=val_check_steps, batch_size=batch_size,
@@ -197,7 +200,7 @@ class PretrainedMVPA(PanelModel):
             return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
         panel = self._checked_panel(dataset, val_size + test_size, fitting=True, distributed_config=distributed_config)
         self._check_count(panel)
-        panel.check_names([])
+        panel.check_names([*self.futr_exog_list, *self.hist_exog_list])
         panel.check_dates()
         self._fitted_index = panel.index
         self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read

@@ -27,7 +27,7 @@ from mvpa_ts.adapters.sktime.frames import (
 )
 from mvpa_ts.adapters.sktime.parameters import DictOptions, forecaster_groups, network_config
 from mvpa_ts.adapters.sktime.pretraining import Pretraining, check_rows
-from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, bounds_of_rows
+from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, bounds_of_rows, robust_location
 
 if TYPE_CHECKING:
     from mvpa_ts.forecasting.streaming import ForecastStream
@@ -214,6 +214,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         series = self._series(y, X)
         self._scaling = Scaling.of(series.values)
         if shipped is not None:
+            self._scaling = replace(self._scaling, location=robust_location(self._scaling, series.values))
             self.fitted_: Any = self._finetuned(shipped, series, channel_inputs=self._columns.channel_inputs)
         elif start is None:
             check_rows(len(series.values), horizon)
@@ -435,7 +436,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
 
         steps, fitted = steps_ahead(fh, self.cutoff, self._frequency), self.fitted_
         if isinstance(fitted, ShippedForecaster):  # its network forecasts any horizon
-            fitted = replace(fitted, horizon=int(steps.max()))
+            fitted = replace(fitted, horizon=int(steps.max()), covariates=tuple(self._features or ()))
         horizon = fitted.horizon
         if steps.max() > horizon:
             raise ValueError(f"fh must not go past the {horizon} steps of fit, got step {steps.max()}")

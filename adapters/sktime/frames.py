@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,11 +38,28 @@ def series_of(
         if frame is not None and np.isinf(frame.to_numpy(float)).any():
             columns = [column for column in frame.columns if np.isinf(frame[column].to_numpy(float)).any()]
             raise ValueError(f"{name} must be finite, or NaN where missing, got inf in columns {columns}")
+    for column in y.select_dtypes("integer").columns:  # float64 has 53 bits
+        whole = y[column].dropna().to_numpy()
+        if not np.array_equal(whole.astype(float).astype(whole.dtype), whole):
+            warnings.warn(
+                f"column {column!r} of y has whole numbers beyond 2**53, which are rounded to multiples of "
+                f"{np.spacing(np.abs(whole.astype(float)).max()):g}: subtract its level before fit and add it to the "
+                "forecasts",
+                stacklevel=2,
+            )
     values = y.reindex(grid).to_numpy(float)
     features = None
     if X is not None:
         rows = grid if ahead is None else grid.append(ahead)
-        filled = X.reindex(rows).astype(float).interpolate(limit_direction="both")
+        X = X.reindex(rows).astype(float)
+        if ahead is not None and (lacking := X.loc[ahead].isna()).any(axis=None):
+            step = ahead[lacking.any(axis=1)][0]
+            warnings.warn(
+                f"X must hold a value at each step of the forecast, got none of {list(X.columns[lacking.any()])} at "
+                f"{step}: the values beside it are taken",
+                stacklevel=2,
+            )
+        filled = X.interpolate(limit_direction="both")
         if filled.isna().any(axis=None):
             empty = list(filled.columns[filled.isna().any()])
             raise ValueError(f"X must hold at least one value in each column, got none in {empty}")

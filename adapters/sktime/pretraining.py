@@ -155,7 +155,7 @@ class Pretraining:
         from mvpa_ts.forecasting.pretrained.seasons import season_of
 
         check_parameters(self.get_params(deep=False), self.get_param_defaults())
-        if self.sp is not None and (isinstance(self.sp, bool) or int(self.sp) != self.sp or self.sp < 1):
+        if self.sp is not None and (isinstance(self.sp, bool) or not self.sp >= 1 or self.sp % 1 != 0):
             raise ValueError(f"sp must be a whole number of steps above 0, or None, got {self.sp!r}")
         frequency = index.freq if isinstance(index, pd.PeriodIndex) else frequency_of(index)
         season = season_of(frequency) if self.sp is None else int(self.sp)

@@ -35,12 +35,15 @@ class ShippedForecaster:
         Whether neighbouring columns belong together.
     season : int, default 0
         Steps of the season by the calendar, 0 for none.
+    covariates : tuple
+        Names of the columns of X, for messages.
     """
 
     network: BaseForecaster
     horizon: int
     ordered: bool
     season: int = 0
+    covariates: tuple[Any, ...] = ()
 
     @classmethod
     def load(cls, name: Any, horizon: int, *, ordered: bool) -> ShippedForecaster:
@@ -80,6 +83,7 @@ class ShippedForecaster:
                 positions=positions,
                 season=self.season,
                 future=None if future is None else future[None, : len(series.values) + self.horizon],
+                names=list(map(str, self.covariates)),
             )[0]
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
 
@@ -126,6 +130,15 @@ class ShippedForecaster:
         from mvpa_ts.forecasting.pretrained import save_base
 
         save_base(self.network, folder)
+
+
+def robust_location(scaling: Scaling, values: np.ndarray) -> np.ndarray:
+    """Location of each column: the mean, or the median where a few values, such as -1e20 for missing, move the mean.
+
+    All others would lie so near each other beside such a mean that float32 could not tell them apart.
+    """
+    median = np.nanmedian(values, 0)
+    return np.where(scaling.scale > 1e4 * np.nanmedian(np.abs(values - median), 0), median, scaling.location)
 
 
 def _future(series: Series) -> Any:

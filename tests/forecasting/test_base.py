@@ -207,7 +207,9 @@ def test_short_series_are_named(network):
         forecast_quantiles(network, x, horizon=4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        forecast_quantiles(network, x[:, -16:, :1], horizon=4)
+        forecast_quantiles(network, x[:, -16:, :1], horizon=16)
+    with pytest.warns(UserWarning, match=r"the horizon has 17 steps and no series more than 16 observed ones"):
+        forecast_quantiles(network, x[:, -16:, :1], horizon=17)
 
 
 @torch.no_grad()

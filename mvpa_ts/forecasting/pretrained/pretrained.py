@@ -167,7 +167,7 @@ def forecast_quantiles(
         if x.isinf().any():
             raise ValueError("x must hold finite numbers, or NaN for missing values; got infinite ones")
     if not getattr(network, "training", False):
-        _warn_of_short_series(mask)
+        _warn_of_short_series(mask, horizon)
     B, L, C = x.shape
     lower, upper = (end[:, None, :, None] for end in bounds_of(bounded, x, mask))
     repeats = with_year(x, mask, season)
@@ -356,8 +356,14 @@ def finetuned(
     return network.eval()
 
 
-def _warn_of_short_series(mask: Tensor) -> None:
+def _warn_of_short_series(mask: Tensor, horizon: int) -> None:
     observed = mask.sum(1)
+    if int(observed.max()) < horizon:
+        warnings.warn(
+            f"the horizon has {horizon} steps and no series more than {observed.max()} observed ones: forecasts beyond "
+            "as many steps repeat what was seen, and how sure they are was never tried",
+            stacklevel=3,
+        )
     if int(short := (observed < LEAST_STEPS).sum()):
         warnings.warn(
             f"{short} of {observed.numel()} series have fewer than {LEAST_STEPS} observed steps (the fewest: "

@@ -251,3 +251,38 @@ def test_making_a_model_leaves_the_random_state_of_the_process() -> None:
     MVPA(h=3, input_size=6, n_series=2)
     MVPA.from_pretrained("base", h=3)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("option", ["futr_exog_list", "hist_exog_list"])
+@pytest.mark.parametrize("maker", ["MVPA", "base"])
+def test_a_column_is_named_once_and_in_a_list(maker: str, option: str, tiny: Callable) -> None:
+    for names, message in (
+        (["x", "z", "x"], rf"{option} must name each column once, got 'x' more than once"),
+        ("price", rf"{option} must be a list of columns, got the text 'price': write \['price'\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tiny(2, **{option: names}) if maker == "MVPA" else MVPA.from_pretrained("base", h=3, **{option: names})
+
+
+def test_a_pretrained_forecaster_refuses_the_target_as_a_covariate(panel: Callable, forecaster: Callable) -> None:
+    for option in ("futr_exog_list", "hist_exog_list"):
+        with pytest.raises(ValueError, match=r"must hold columns beside the id, .* got \['y'\]"):
+            forecaster(MVPA.from_pretrained("base", h=3, **{option: ["y"]})).fit(panel(2))
+
+
+@pytest.mark.parametrize("bounded", [(5, 1), (float("nan"), 1), (0, float("nan")), (1,)])
+def test_bounds_are_refused_before_a_forecast(bounded: Any) -> None:
+    with pytest.raises(ValueError, match="bounded must be True, False or a pair"):
+        MVPA.from_pretrained("base", h=3, bounded=bounded)
+
+
+def test_numbers_that_leave_float32_no_room_are_refused(panel: Callable, forecaster: Callable) -> None:
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    forecasts = []
+    for scale in (1.0, 1e30):
+        host = forecaster(MVPA.from_pretrained("base", h=3, **quiet))
+        host.fit(panel(2).assign(y=lambda rows, scale=scale: rows["y"] * scale))
+        forecasts.append(host.predict().iloc[:, -1].to_numpy(float) / scale)
+    np.testing.assert_allclose(*forecasts, rtol=1e-5)
+    with pytest.raises(ValueError, match=r"df must hold numbers up to 1e\+33, got .*e\+3\d in column 'y' of series"):
+        host.fit(panel(2).assign(y=lambda rows: rows["y"] * 1e34))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -160,3 +162,35 @@ def test_bounds_of_counts():
     for wrong in ((1, 0), (0,), (None, float("nan"))):
         with pytest.raises(ValueError, match=r"bounded must be True, False or a pair \(lower, upper\) in order"):
             base(bounded=wrong).fit(y, fh=[1])
+
+
+@pytest.mark.parametrize("code", [1e9, -1e20, 1e30])
+@pytest.mark.parametrize("row", [20, -1])
+def test_a_code_for_missing_values_is_read_as_one(code, row):
+    y = waves(rows=60).astype(float)
+    missing, coded = y.copy(), y.copy()
+    missing.iloc[row, 0], coded.iloc[row, 0] = np.nan, code
+    expected = base().fit(missing, fh=range(1, 7)).predict()
+    np.testing.assert_allclose(base().fit(coded, fh=range(1, 7)).predict(), expected, rtol=1e-3)
+
+
+def test_whole_numbers_that_float64_rounds_are_named():
+    y = waves(rows=40).round().astype("int64")
+    with pytest.warns(UserWarning, match=r"column 'c0' of y has whole numbers beyond 2\*\*53, .* to multiples of 256"):
+        base().fit(y + 2**60, fh=[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        base().fit(y + 2**52, fh=[1])
+
+
+def test_columns_known_ahead_are_named_where_they_lack_values_or_go_far():
+    y = waves(rows=60)
+    steps = pd.period_range(y.index[0], periods=66, freq=y.index.freq)
+    X = pd.DataFrame({"heat": np.sin(np.arange(66)), "price": np.cos(np.arange(66))}, index=steps)
+    forecaster = base().fit(y, X=X[:60], fh=range(1, 7))
+    lacking, far = X[60:].copy(), X[60:].copy()
+    lacking.iloc[2, 1], far.iloc[2, 1] = np.nan, 50.0
+    with pytest.warns(UserWarning, match=rf"X must hold a value .*, got none of \['price'\] at {steps[62]}"):
+        forecaster.predict(X=lacking)
+    with pytest.warns(UserWarning, match="the covariate price goes .* times its range"):
+        forecaster.predict(X=far)
