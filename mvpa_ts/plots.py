@@ -86,6 +86,57 @@ def forecast(df: Any, forecast: Any, pred_interval: Any = None, *, series: Itera
     return figure
 
 
+def anomalies(found: Any, *, series: Iterable[Any] | None = None) -> Figure:
+    """Draw each series, what was expected of it, and the values that nobody would expect.
+
+    Parameters
+    ----------
+    found : pandas.DataFrame
+        What `detect_anomalies` gave.
+    series : iterable, optional
+        Names of the series to draw, by default the first 12.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        An axis a series. Points are anomalies, full where this series is the source of its row.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    ValueError
+        A series is not in the table.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from mvpa_ts import plots
+    >>> row = {"unique_id": "a", "y": 9.0, "forecast": 1.0, "anomaly": True, "source": True}
+    >>> figure = plots.anomalies(pd.DataFrame([row | {"ds": 1}, row | {"ds": 2, "y": 1.0, "anomaly": False}]))
+    >>> [line.get_label() for line in figure.axes[0].lines]
+    ['observed', 'expected', 'anomaly', 'anomaly and its source']
+    """
+    rows = dict(iter(found.groupby("unique_id", sort=False)))
+    names = list(rows)[:_MOST] if series is None else list(series)
+    if strange := [name for name in names if name not in rows]:
+        raise ValueError(f"series must be in found, got {strange[:5]}; found has {list(rows)[:5]}")
+    figure, axes = _figure(len(names))
+    for axis, name in zip(axes, names, strict=True):
+        row = rows[name]
+        axis.plot(row["ds"], row["y"], color="black", linewidth=1.0, label="observed")
+        axis.plot(row["ds"], row["forecast"], color="tab:blue", linewidth=0.8, label="expected")
+        for label, chosen, fill in (
+            ("anomaly", row["anomaly"] & ~row["source"], "none"),
+            ("anomaly and its source", row["anomaly"] & row["source"], "tab:red"),
+        ):
+            axis.plot(row["ds"][chosen], row["y"][chosen], "o", color="tab:red", markerfacecolor=fill, label=label)
+        axis.set_title(str(name))
+    axes[0].legend(loc="upper left", fontsize="small")
+    figure.autofmt_xdate()
+    return figure
+
+
 def channels(forecaster: Any, *, model: int = 0, **predict: Any) -> Figure:
     """Draw how much the channels attend to each other while a fitted model forecasts.
 

@@ -221,6 +221,19 @@ class PretrainedMVPA(PanelModel):
             )
         return super().predict(dataset, *args, **kwargs)
 
+    def to_onnx(self, *args: Any, **kwargs: Any) -> None:
+        """Refused: ONNX has no operator for the regressions that are fitted inside the history.
+
+        Raises
+        ------
+        ValueError
+            Always.
+        """
+        raise ValueError(
+            f"{self} cannot be written as ONNX, which lacks what its regressions in the history need. Train MVPA, and "
+            "write that"
+        )
+
     def _check_count(self, panel: Panel) -> None:
         self.n_series = self.hparams["n_series"] = len(panel)  # it takes any number
 

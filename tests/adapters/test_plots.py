@@ -128,3 +128,19 @@ def test_channels_of_the_pretrained_forecaster_in_neuralforecast():
     forecaster.fit(pd.concat([df, df.assign(ds=df["ds"] + pd.Timedelta(days=10))]))
     axis = plots.channels(forecaster).axes[0]
     assert [label.get_text() for label in axis.get_xticklabels()] == ["b", "a"]
+
+
+def test_anomalies_are_points_and_full_where_their_source_is():
+    values = {"a": np.array([1.0, 9.0, 1.0, 7.0]), "b": np.zeros(4)}
+    found = long_frame(values, STEPS[:4]).assign(forecast=1.0)
+    found["anomaly"] = found["y"] > 5.0
+    found["source"] = found["y"] > 8.0
+    figure = plots.anomalies(found)
+    assert [axis.get_title() for axis in figure.axes] == ["a", "b"]
+    drawn = lines_of(figure.axes[0])
+    assert (drawn["observed"], drawn["expected"]) == ([1.0, 9.0, 1.0, 7.0], [1.0] * 4)
+    assert (drawn["anomaly"], drawn["anomaly and its source"]) == ([7.0], [9.0])
+    assert lines_of(figure.axes[1])["anomaly"] == []
+    assert len(plots.anomalies(found, series=["b"]).axes) == 1
+    with pytest.raises(ValueError, match=r"series must be in found, got \['c'\]; found has \['a', 'b'\]"):
+        plots.anomalies(found, series=["c"])

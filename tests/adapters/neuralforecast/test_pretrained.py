@@ -181,6 +181,12 @@ def test_a_day_of_minutes_is_read():
     assert error() < 0.5 * error(season=0)
 
 
+def test_it_is_not_written_as_onnx(tmp_path):
+    with pytest.raises(ValueError, match="PretrainedMVPA cannot be written as ONNX, which lacks what its regressions"):
+        fitted(panel(2), h=4).models[0].to_onnx(tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
 def test_it_is_not_explained():
     with pytest.raises(ValueError, match=r"explain\(\) needs models without PretrainedMVPA: no gradient leads"):
         fitted(panel(2), h=4).explain(horizons=[1], series=[0])
