@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from mvpa_ts.files import write_text
-from mvpa_ts.ieeg.recordings.guards import read_text
+from mvpa_ts.ieeg.recordings.guards import check_once, read_text
 from mvpa_ts.ieeg.recordings.recording import Interval
 
 Event = tuple[float, float, str]  # onset and duration in seconds, text
@@ -40,8 +40,9 @@ _NOT_SEIZURE = re.compile(
     r"(?:inter|post|pre|peri|pr[äa])[ _-]?i[ck]tal"
     r"|\b(?:keine?|ohne|m[öo]glicher?|nach|vor|pas[ _-]de|sans|apr[èe]s|avant|sin|posible|despu[ée]s[ _-]de)[ _-]+"
     r"(?:\w+[ _-]+)?(?:anf[aä]ll|kris|cris)|anfallsfrei"
-    r"|\b(?:no|non|not|without|possible|after|before|post|pre|last|test)[ _-]+"
+    r"|\b(?:no|non|not|without|possible|questionable|suspected|rule[ _-]out|r/o|after|before|post|pre|last|test)[ _-]+"
     r"(?:\w+[ _-]+)?(?:sz|seizure)|bckg|(?:sz|seizure)[ _-]?free|anti[ _-]?(?:sz|seizure)"
+    r"|(?:sz|seizure)s?(?:[ _-]+(?:is|was|were))?[ _:-]+(?:ruled[ _-]out|excluded|unlikely)|(?:sz|seizure)s?[ ]?\?"
     # A detector's own, as of `Detection.to_annotations`: taken for the truth, it would be scored against itself.
     r"|\bdetected[ _-](?:\w+[ _-])?(?:sz|seizure)"
     # Words that come with seizures but mean something else. One separator only: "seizure - medication given" is one.
@@ -66,6 +67,11 @@ _END = re.compile(
 )
 
 WORDS_NOT_TAKEN = "these words are not taken for seizures"
+# What a reviewer doubts is not taken for a seizure either.
+_DOUBTED = re.compile(
+    r"\b(?:possible|questionable|suspected|m[öo]glicher?)[ _-]+(?:sz|seizures?|anfall)\b|\b(?:sz|seizures?) ?\?",
+    re.IGNORECASE,
+)
 # Words that may well mean a seizure but are not taken for one: a fit, an absence and an event are much else too.
 _DOUBTFUL = re.compile(
     r"\w*(?:krampf|convuls|konvuls|tonic|tonisch|clon|klon|attack|absence|absenz|paroxysm|spasm|epilep|ictus|seiz"
@@ -218,7 +224,23 @@ def seizures_from_events(
             f"{name}: seizures outside of the recording, which lasts {duration:g} s, are left out: at {times} s",
             stacklevel=3,
         )
-    return inside
+    return _joined(inside, name)
+
+
+def _joined(spans: Sequence[Interval], name: str) -> list[Interval]:
+    """Spans in order, those that overlap as one: they are two marks of one seizure, which would count twice."""
+    joined: list[Interval] = []
+    overlaps = []
+    for onset, offset in spans:
+        if joined and onset < joined[-1][1]:
+            overlaps.append(f"{onset:g}")
+            joined[-1] = joined[-1][0], max(joined[-1][1], offset)
+        else:
+            joined.append((onset, offset))
+    if overlaps:
+        times = ", ".join(overlaps[:5]) + (", …" if overlaps[5:] else "")
+        warnings.warn(f"{name}: seizures that overlap count as one: at {times} s", stacklevel=4)
+    return joined
 
 
 def bad_spans(events: Sequence[Event]) -> list[Interval]:
@@ -264,6 +286,8 @@ def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str]) -> Non
     # Only the words, never a whole text, which may hold a person's name.
     patterns = [_DOUBTFUL] if any(understood) else [_DOUBTFUL, _START, _END]
     seen = [match[0].strip(" _-.:;,") for text in unclear for pattern in patterns for match in pattern.finditer(text)]
+    denied = [text for text, clear in zip(texts, understood, strict=True) if not clear and text not in unclear]
+    seen += [match[0] for text in denied for match in _DOUBTED.finditer(text)]
     # "lights off" and "eyes over" say nothing of seizures.
     listed = [*dict.fromkeys(word for word in seen if word.lower() not in ("on", "off", "over"))]
     if listed:
@@ -346,6 +370,7 @@ def read_events(path: Path, words: Sequence[str] = ()) -> list[Event]:
 
 def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list[Event]:
     names = _as_in_bids(rows.fieldnames or ())
+    check_once(path, names)
     if "onset" not in names:
         raise ValueError(
             f"{path} has no column onset; its columns are {', '.join(rows.fieldnames or ()) or 'none'} (tabs must "

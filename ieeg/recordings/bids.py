@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mvpa_ts.ieeg.recordings.channels import plain_name
-from mvpa_ts.ieeg.recordings.guards import read_text, read_text_bytes
+from mvpa_ts.ieeg.recordings.guards import check_once, read_text, read_text_bytes
 
 if TYPE_CHECKING:
     import mne
@@ -38,6 +38,7 @@ def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
     rows = csv.DictReader(io.StringIO(read_text(path), newline=""), delimiter="\t", quoting=csv.QUOTE_NONE)
     try:
         header = rows.fieldnames or ()
+        check_once(path, header)
         table = [{key: row[key] or "" for key in header} for row in rows]
     except csv.Error as error:
         raise ValueError(f"{path} is not a text table with tabs between its columns ({error})") from None

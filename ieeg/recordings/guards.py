@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PureWindowsPath
 
@@ -70,6 +70,12 @@ def read_text(path: Path) -> str:
     # Most programs of Western Europe write it, and nearly any bytes are letters of it.
     warnings.warn(f"{path} is not UTF-8 and is read as Windows-1252: save it as UTF-8 if it is neither", stacklevel=3)
     return content.decode("cp1252", errors="replace")
+
+
+def check_once(path: Path, columns: Sequence[str]) -> None:
+    """Raise a ValueError for a table with two columns of one name, of which only the last would be read."""
+    if twice := [name for name in columns if name.strip() and columns.count(name) > 1]:
+        raise ValueError(f"{path} has the column {twice[0]!r} more than once: rename one of them")
 
 
 def check_size(path: Path, needed: int, what: str) -> None:

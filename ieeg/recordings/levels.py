@@ -72,7 +72,8 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
             "(--channels, or mark them bad) if their gain is wrong",
             stacklevel=3,
         )
-    if len(x) > 1 and np.nanvar(x - np.nanmedian(x, axis=0)) < SAME_SHARE * level**2:
+    at = np.isfinite(x).any(0)  # a sample that all channels lack has no median
+    if len(x) > 1 and np.nanvar(x[:, at] - np.nanmedian(x[:, at], axis=0)) < SAME_SHARE * level**2:
         warnings.warn(
             f"{recording.name}: all {len(x)} channels hold the same signal, of which a median reference leaves nothing",
             stacklevel=3,

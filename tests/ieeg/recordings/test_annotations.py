@@ -437,3 +437,29 @@ def test_a_negative_duration(tmp_path, kind):
             ValueError, match=r"x_events\.tsv, line 2, a seizure: a duration must not be negative, got -1"
         ):
             read_events(table)
+
+
+def test_rows_of_one_seizure_count_once(tmp_path):
+    """As in SzCORE, which scores the union of its reference events."""
+    table = tmp_path / "x_events.tsv"
+    table.write_text("onset\tduration\ttrial_type\n10\t5\tsz\n10\t5\tsz\n30\t9\tsz\n35\t9\tsz\n44\t2\tsz\n")
+    with pytest.warns(UserWarning, match=r"x_events\.tsv: seizures that overlap count as one: at 10, 35 s"):
+        assert read_seizures(table, 100.0) == [(10.0, 15.0), (30.0, 44.0), (44.0, 46.0)]
+
+
+@pytest.mark.parametrize("reader", [read_events, lambda table: read_tsv(table, ("onset",))])
+def test_two_columns_of_one_name_are_refused(tmp_path, reader):
+    table = tmp_path / "x_events.tsv"
+    table.write_text("onset\tduration\ttrial_type\ttrial_type\n10\t5\tseizure\trest\n")
+    with pytest.raises(ValueError, match=r"x_events\.tsv has the column 'trial_type' more than once: rename one"):
+        reader(table)
+
+
+def test_words_that_doubt_a_seizure():
+    doubts = ["seizure ruled out", "seizure was excluded", "seizure?", "rule out seizure", "questionable sz"]
+    assert not any(map(is_seizure, doubts))
+    assert all(map(is_seizure, ("seizure, awareness excluded", "sz out of sleep")))
+    with pytest.warns(UserWarning, match=r"are not taken for seizures: seizure\?, questionable sz\. If they mean some"):
+        assert stated_seizures([(10.0 * row, 5.0, text) for row, text in enumerate(doubts)], 100.0) is None
+    with pytest.warns(UserWarning, match="taken for seizures: questionable sz"):
+        assert stated_seizures([(9.0, 5.0, "seizure?"), (1.0, 1.0, doubts[-1])], 60.0, words=["seizure?"])
