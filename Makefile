@@ -41,7 +41,7 @@ demo-ieeg: $(VENV)/.project  ## Pretrain the tiny MVPFormer on simulated recordi
 demo-detect: $(VENV)/.project  ## Pretrain, finetune and detect seizures on simulated subjects, beside a line-length threshold
 	$(BIN)/python $(call script,demo_detect)
 
-test:  ## Lint, types, tests, and a quick run of every script (14 minutes on two cores)
+test:  ## Lint, types, tests, and a quick run of every script (14 minutes on two idle cores)
 	@+MAKE="$(MAKE)" bash .ci/steps install lint types unit smoke
 
 test-all:  ## All that `make test` does, and the slow tests: full products and long runs

@@ -4,7 +4,7 @@ Models of neuralforecast at their defaults, trained once for 200 steps. Eight se
 48, horizon 12; the last five horizons are forecast.
 
     python experiments/forecasting/short_panels.py --seeds 1 2 3  # results/forecasting/short_panels.*; resumable
-    python experiments/forecasting/short_panels.py --quick        # two steps, four runs, written elsewhere
+    python experiments/forecasting/short_panels.py --quick        # two steps, two runs, written elsewhere
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main() -> None:
     ]
     study = Study("forecasting", "short_panels", KEY, markdown, quick=arguments.quick)
     steps = 2 if arguments.quick else STEPS
-    study.run(cases[:3] + cases[-1:] if arguments.quick else cases, lambda *case: {"value": result(*case, steps=steps)})
+    study.run(cases[:1] + cases[-1:] if arguments.quick else cases, lambda *case: {"value": result(*case, steps=steps)})
 
 
 def made_up(panel: str, rows: int, seed: int) -> np.ndarray:

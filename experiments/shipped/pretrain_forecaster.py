@@ -177,7 +177,8 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     torch.set_flush_denormal(True)
     if arguments.quick:
-        arguments.steps, arguments.series, arguments.folder = 3, 16, Path(tempfile.mkdtemp())
+        arguments.size, arguments.steps, arguments.series = "small", 3, 4
+        arguments.folder = Path(tempfile.mkdtemp())
     torch.manual_seed(arguments.seed)
     config = SIZES[arguments.size]()
     network = BaseForecaster(config).to(device)
