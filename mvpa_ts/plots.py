@@ -23,7 +23,7 @@ def forecast(df: Any, forecast: Any, pred_interval: Any = None, *, series: Itera
     ----------
     df : pandas.DataFrame or Series
         What was observed. As neuralforecast takes it, with columns `unique_id`, `ds` and `y`; or as sktime takes it,
-        a column a series.
+        a column a series. Rows with `available_mask = 0` are left out.
     forecast : pandas.DataFrame or Series
         What `predict`, `cross_validation` or `predict_quantiles` of the same host gave.
     pred_interval : pandas.DataFrame, optional
@@ -218,6 +218,8 @@ _Lines = dict[Any, tuple[Any, dict[Any, np.ndarray]]]
 def _of_neuralforecast(df: Any, forecast: Any, pred_interval: Any) -> tuple[dict[Any, Any], _Lines]:
     if pred_interval is not None:
         raise ValueError("pred_interval is for sktime: a forecast of neuralforecast holds its intervals")
+    if "available_mask" in df.columns:
+        df = df.assign(y=df["y"].where(df["available_mask"] > 0))
     observed = {name: (rows["ds"].to_numpy(), rows["y"].to_numpy()) for name, rows in df.groupby("unique_id")}
     columns = [name for name in forecast.columns if name not in ("unique_id", "ds", "cutoff", "y")]
     lines: _Lines = {}

@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from neuralforecast.common._base_model import BaseModel
 from neuralforecast.core import MODEL_FILENAME_DICT
@@ -286,7 +287,7 @@ class PanelModel(HostOverrides, BaseModel):
         df : pandas.DataFrame
             Columns unique_id, ds, y and those of futr_exog_list, as in `fit`.
         freq : str, optional
-            Of the host; it tells the season that is held the same.
+            Of the host; it tells the season that is held the same. By default that of the dates.
         coverage : float, default 0.8
             Share of the intervals that shall hold the effect.
 
@@ -312,6 +313,9 @@ class PanelModel(HostOverrides, BaseModel):
         if "available_mask" in df.columns:
             values[~(df.pivot(index="ds", columns="unique_id", values="available_mask") > 0).to_numpy()] = math.nan
         features = np.stack([tables[name].to_numpy(float) for name in names], 2)
+        dates = tables["y"].index
+        if freq is None and isinstance(dates, pd.DatetimeIndex) and len(dates) > 2:
+            freq = pd.infer_freq(dates)
         return effects_table(
             values, features, list(tables["y"].columns), names, season=season_of(freq), coverage=coverage
         )

@@ -135,7 +135,7 @@ class PretrainedMVPA(PanelModel):
         if season is not None and (isinstance(season, bool) or not season >= 0 or season % 1 != 0):
             raise ValueError(f"season must be a whole number of steps, 0 for none, or None, got {season!r}")
         # Refused here, not in a forecast.
-        bounds_of(bounded, torch.zeros(1, 1, 1), torch.ones(1, 1, 1, dtype=torch.bool))
+        bounds_of(bounded, torch.zeros(1, 1, 1), torch.zeros(1, 1, 1, dtype=torch.bool))
         super().__init__(
             h=h, input_size=input_size, n_series=n_series, loss=loss, valid_loss=valid_loss, max_steps=max_steps,
             learning_rate=learning_rate, val_check_steps=val_check_steps, batch_size=batch_size,

@@ -179,7 +179,7 @@ def check_parameters(parameters: Mapping[str, Any], defaults: Mapping[str, Any])
                 f"{name} must be left out with pretrained={parameters['pretrained']!r}, whose network exists and is "
                 f"trained already, got {value!r}; to train a network with {name}, leave pretrained out"
             )
-    bounds_of_rows(parameters["bounded"], np.zeros((1, 1)))
+    bounds_of_rows(parameters["bounded"], np.full((1, 1), np.nan))
     if parameters["device"] != "cpu":
         raise ValueError(
             f"device must be 'cpu' with pretrained, whose network is small (7 megabytes as shipped), got "

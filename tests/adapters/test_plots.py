@@ -144,3 +144,9 @@ def test_anomalies_are_points_and_full_where_their_source_is():
     assert len(plots.anomalies(found, series=["b"]).axes) == 1
     with pytest.raises(ValueError, match=r"series must be in found, got \['c'\]; found has \['a', 'b'\]"):
         plots.anomalies(found, series=["c"])
+
+
+def test_what_is_marked_as_missing_is_not_drawn():
+    df = long_frame({"a": np.array([1.0, 0.0, 3.0])}, STEPS[:3]).assign(available_mask=[1, 0, 1])
+    (axis,) = plots.forecast(df, long_frame({"a": np.ones(2)}, STEPS[3:5], "MVPA")).axes
+    np.testing.assert_array_equal(lines_of(axis)["observed"], [1.0, np.nan, 3.0])

@@ -132,7 +132,8 @@ def test_bounds_are_those_of_the_rows_seen_or_as_given():
     network = load_base("base")
     with torch.no_grad(), pytest.warns(UserWarning, match="fewer than 16 observed steps"):
         within = forecast_quantiles(network, x, mask, horizon=3, bounded=True)
-    with torch.no_grad(), pytest.warns(UserWarning, match="fewer than 16 observed steps"):
+    outside = r"bounded is \(None, 1.5\), but 20 values of the history lie outside, such as 3: all"
+    with torch.no_grad(), pytest.warns(UserWarning, match=outside), pytest.warns(match="fewer than 16 observed steps"):
         below = forecast_quantiles(network, x, mask, horizon=3, bounded=(None, 1.5))
     assert within[:, :, 0].min() >= 1.0
     assert within[:, :, 0].max() <= 3.0

@@ -101,6 +101,8 @@ def test_in_neuralforecast(sales):
     ):
         by_name = model.effects(df, freq="MS").set_index("unique_id")["effect"]
         assert by_name.to_dict() == pytest.approx({"a": -4.0, "b": 2.0}, abs=0.15)
+        pd.testing.assert_frame_equal(model.effects(df), model.effects(df, freq="MS"))  # the dates tell the season
+        assert not model.effects(df).equals(model.effects(df, freq="YS"))
         with pytest.raises(ValueError, match="got none of"):
             model.effects(df.drop(columns="price"))
     with pytest.raises(ValueError, match="no column of numbers in futr_exog_list"):

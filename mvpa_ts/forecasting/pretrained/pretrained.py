@@ -158,8 +158,8 @@ def forecast_quantiles(
     Warns
     -----
     UserWarning
-        A series has fewer than 16 observed steps. A covariate goes over the range of its history by more than a tenth
-        of it in the future: it then counts as that.
+        A series has fewer than 16 observed steps, or values outside `bounded`. A covariate goes over the range of its
+        history by more than a tenth of it in the future: it then counts as that.
     """
     if mask is None:
         mask = ~x.isnan()
@@ -208,11 +208,18 @@ def bounds_of(bounded: bool | Sequence[float | None], x: Tensor, mask: Tensor) -
         lowest, highest = x.masked_fill(~mask, torch.inf).amin(1), x.masked_fill(~mask, -torch.inf).amax(1)
         seen = mask.any(1)  # a series without a value has no range
         return torch.where(seen, lowest, -infinity), torch.where(seen, highest, infinity)
-    pair = tuple(bounded)
+    pair = tuple(bounded) if isinstance(bounded, Sequence) else ()
     ends = [sign * torch.inf if end is None else float(end) for sign, end in zip((-1, 1), pair, strict=False)]
-    if len(pair) != 2 or not ends[0] < ends[1]:
+    if len(ends) != 2 or len(pair) != 2 or not ends[0] < ends[1]:
         raise ValueError(
             f"bounded must be True, False or a pair (lower, upper) in order, None for none; got {bounded!r}"
+        )
+    outside = mask & ((x < ends[0]) | (x > ends[1]))
+    if count := int(outside.sum()):
+        warnings.warn(
+            f"bounded is {bounded!r}, but {count} values of the history lie outside, such as {x[outside][0]:.6g}: all "
+            "forecasts are moved inside. Give other bounds if that is not meant",
+            stacklevel=3,
         )
     return torch.full_like(infinity, ends[0]), torch.full_like(infinity, ends[1])
 
