@@ -69,6 +69,14 @@ def test_bounds_of_another_precision():
     assert network(make_windows(2).double())[:, :, 0].max() <= 1.0
 
 
+def test_compiled_networks_of_other_channel_numbers():  # the second number makes the compiler's sizes symbolic
+    for channels in (3, 4, CHANNELS):
+        network, x = make_network(bounded_channels=channels), make_windows(channels)
+        network.set_bounds(torch.full((channels,), 4.0), torch.full((channels,), 6.0))
+        compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(x), network(x))
+
+
 @pytest.mark.parametrize("transform", ["compile", "export", "vmap"])
 def test_bounds_under_transforms(transform):
     network, x = make_network(bounded_channels=CHANNELS), make_windows()

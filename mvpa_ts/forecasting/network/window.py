@@ -111,8 +111,9 @@ def check_window(
                 f"{tuple(phase.shape)}"
             )
     for name in ("cycle_channels", "individual_channels", "bounded_channels"):
-        if getattr(config, name) not in (None, C):
-            raise ValueError(f"x must have {name} = {getattr(config, name)} channels, got {C}")
+        expected = getattr(config, name)
+        if expected is not None and expected != C:  # not "in (None, C)": torch.compile errs there on symbolic sizes
+            raise ValueError(f"x must have {name} = {expected} channels, got {C}")
     for name, tensor, shape in (
         ("future", future, (B, L + config.horizon, C, config.future_size)),
         ("historic", historic, (B, L, C, config.historic_size)),
