@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -331,29 +332,35 @@ def page(rows: list[dict[str, Any]]) -> str:
         by_kind.setdefault(row["item"]["kind"], []).append((row["item"], row["answer"]))
     _, device = by_kind.get("device", [({}, {})])[0]
     lines = [", ".join(f"{name} {value}" for name, value in device.items()), "", "## Checks", ""]
-    lines += [f"- {title(item)}: {brief(answer)}" for item, answer in by_kind.get("check", [])]
+    lines += [
+        f"- {title(item)}: {brief(answer)}" for item, answer in by_kind.get("check", []) if not answer.get("passes")
+    ]
+    passed = Counter(item["impl"] for item, answer in by_kind.get("check", []) if answer.get("passes"))
+    lines += [f"- {impl}: right in {count} other cases" for impl, count in passed.items()]
     checked = [(item, answer) for item, answer in by_kind.get("check", []) if item["dtype"] == "bfloat16"]
     beyond = {(item["impl"], head_dim(item)) for item, answer in checked if not answer.get("passes")}
     marks = {"FlashMVPA": "triton", "MVPA sdpa": "sdpa"}
     times = by_kind.get("time", [])
     base = {json.dumps(item["case"]): answer for item, answer in times if item["mechanism"] == FLASH}
-    for name in PASSES:
-        lines += ["", f"## {name}", "", "× is time over that of causal flash attention on the same tokens.", ""]
-        lines += ["| case | mechanism | ms | × | GiB | |", "|" + " --- |" * 6]
-        for item, answer in times:
-            cells = [size_of(item["case"]), item["mechanism"]]
-            notes = [answer["called"]["backend"]] if answer.get("called") else []
-            if (marks.get(item["mechanism"]), head_dim(item)) in beyond:
-                notes.append("a check is above its limit")
+    lines += ["", "## Times", "", "× is time over that of causal flash attention on the same tokens.", ""]
+    heads = ["case", "mechanism", *(f"{name}: ms | × | GiB" for name in PASSES), ""]
+    lines += [f"| {' | '.join(heads)} |", "|" + " --- |" * 9]
+    for item, answer in times:
+        cells = [size_of(item["case"]), item["mechanism"]]
+        notes = [answer["called"]["backend"]] if answer.get("called") else []
+        if (marks.get(item["mechanism"]), head_dim(item)) in beyond:
+            notes.append("a check is above its limit")
+        for name in PASSES:
             if name not in answer:
-                lines.append(f"| {' | '.join(cells)} | | | | {answer.get('failed', '').splitlines()[0][:120]} |")
+                cells += [""] * 3
+                notes.append(answer.get("failed", "").splitlines()[0][:120])
                 continue
             ms, gib = answer[name]["ms"], answer[name]["GiB"]
             least = answer[name].get("least ms", ms)
-            notes += [f"unsteady, least {least:.3f} ms"] if ms > STEADY * least else []
+            notes += [f"unsteady {name}, least {least:.3f} ms"] if ms > STEADY * least else []
             flash = base.get(json.dumps(item["case"]), {}).get(name)
             cells += [f"{ms:.3f}", f"{ms / flash['ms']:.2f}" if flash else "", f"{gib:.2f}" if gib is not None else ""]
-            lines.append(f"| {' | '.join([*cells, ', '.join(notes)])} |")
+        lines.append(f"| {' | '.join([*cells, ', '.join(dict.fromkeys(notes))])} |")
     for kind in ("train", "repeat", "compile"):
         lines += ["", f"## {kind}", ""] + [
             f"- {title(item)}: {brief(answer)}" for item, answer in by_kind.get(kind, [])

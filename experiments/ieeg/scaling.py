@@ -46,8 +46,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.report:
         record = json.loads((results_folder("scaling") / "scaling.json").read_text(encoding="utf-8"))
-        cases = [Case(**case) for case in record["cases"]]
-        report = markdown(cases, record["fits"], record["checks"], record["machine"])
+        report = markdown(record["fits"], record["checks"], record["machine"])
         write_text(results_folder("scaling") / "scaling.md", report)
         return
     torch.set_num_threads(1)
@@ -65,7 +64,7 @@ def main() -> None:
     fits = {size: fit(size, [case for case in cases if case.size == size]) for size in sizes}
     checks = [] if arguments.quick else [check(size, fits[size]) for size in sizes]
     machine = f"{hardware()}; 1 thread, torch {torch.__version__}"
-    report = markdown(cases, fits, checks, machine)
+    report = markdown(fits, checks, machine)
     print(report)
     if not arguments.quick:
         content = {"machine": machine, "cases": [asdict(case) for case in cases], "fits": fits, "checks": checks}

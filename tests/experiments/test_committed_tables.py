@@ -38,6 +38,7 @@ from harness.tables import RESULTS, read_rows
 
 FROM_ROWS: dict[str, Callable] = {
     "forecasting/forecasting": forecasting_report.markdown_report,
+    "forecasting/forecasting_terms": forecasting_report.markdown_report,
     "forecasting/forecasting_336": forecasting_report.markdown_report,
     "forecasting/forecasting_720": forecasting_report.markdown_report,
     "classification/classification": classification_report.markdown_report,
@@ -71,9 +72,7 @@ FROM_RECORDS: dict[str, Callable] = {
     "detection/streaming": throughput.streaming_page,
     "forecasting/training_step": throughput.training_page,
     "pretraining/loading": throughput.loading_page,
-    "scaling/scaling": lambda record: scaling_report.markdown(
-        [scaling_report.Case(**case) for case in record["cases"]], record["fits"], record["checks"], record["machine"]
-    ),
+    "scaling/scaling": lambda record: scaling_report.markdown(record["fits"], record["checks"], record["machine"]),
 }
 
 

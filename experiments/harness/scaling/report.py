@@ -62,9 +62,7 @@ class Case:
     seconds: float
 
 
-def markdown(
-    cases: list[Case], fits: dict[str, dict[str, float]], checks: list[dict[str, object]], machine: str
-) -> str:
+def markdown(fits: dict[str, dict[str, float]], checks: list[dict[str, object]], machine: str) -> str:
     """All tables: measured ones first, arithmetic after."""
     configs = {size: SIZES[size]() for size in fits}
     parameters, blocks = {}, {}
@@ -75,23 +73,7 @@ def markdown(
         blocks[size] = sum(p.numel() for p in model.stack.blocks[0].parameters())
     sections = [
         "## Measured",
-        _table(
-            ["size", "layers", "T × C", "precision", "forward GFLOP", "with backward", "kept MB", "s (busy machine)"],
-            [
-                [
-                    case.size,
-                    case.layers,
-                    f"{case.segments} × {case.channels}",
-                    case.precision,
-                    f"{case.forward_flop / 1e9:.2f}",
-                    f"{case.training_flop / 1e9:.2f}",
-                    f"{case.kept_bytes / 1e6:.2f}",
-                    f"{case.seconds:.3f}",
-                ]
-                for case in cases
-            ],
-        ),
-        "Kept for the backward pass, for a token, slope over the cases above; the last column from the loss alone:",
+        "Kept for the backward pass, for a token: slope over the cases in `scaling.json`; the last column is the loss:",
         _table(
             ["size", "a layer, float32", "outside, float32", "a layer, bfloat16", "outside, bfloat16", "loss"],
             [
