@@ -25,6 +25,7 @@ from harness.classification.report import PATHS, accuracy_cell, cited_rows
 from harness.command_line import script_parser
 from harness.forecasting.models import FEWER, HORIZONS, MODELS, SEARCHED
 from harness.forecasting.report import CITED, average
+from harness.forecasting.zero_shot_sets import SETS
 from harness.paper import tables as paper
 from harness.tables import RESULTS, machines, read_rows
 
@@ -108,7 +109,7 @@ def filled(text: str) -> str:
         "panels": page_table(board),
         "changing": sentence(board),
         "patient": patient_summary(RESULTS / "detection" / "patient_drift.md"),
-        "pretrained": without_heading(RESULTS / "forecasting" / "pretrained.md"),
+        "pretrained": without_sets(RESULTS / "forecasting" / "pretrained.md"),
         "cost": step_summary(step) + "\n" + attention_summary(attention),
     }
     for name, part in parts.items():
@@ -149,7 +150,7 @@ def untrained_summary(page: Path) -> str:
     lines = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in page.read_text("utf-8").splitlines()]
     heading = next(cells for cells in lines if cells and cells[0] == "MASE")
     means = next(cells for cells in lines if cells and cells[0] == "MASE over seasonal naive, all sets")
-    said = [f"{name} {mean}" for name, mean in zip(heading[3:-2], means[3:-2], strict=True) if name != "seasonal naive"]
+    said = [f"{name} {mean}" for name, mean in zip(heading[1:-1], means[1:-1], strict=True) if name != "seasonal naive"]
     look = read_rows(RESULTS / "shipped" / "gift_eval_looks.csv").iloc[-1]
     text = (
         f"Absolute error over that of seasonal naive, geometric mean over 20 sets: {', '.join(said)}. Of the sets, 17 "
@@ -160,9 +161,12 @@ def untrained_summary(page: Path) -> str:
     return wrapped(text)
 
 
-def without_heading(page: Path) -> str:
-    """A page of results below its heading."""
-    return page.read_text(encoding="utf-8").partition("\n\n")[2]
+def without_sets(page: Path) -> str:
+    """A page of results below its heading, means over groups of sets alone."""
+    sets = tuple(f"| {name} |" for name in SETS)
+    lines = [line for line in page.read_text(encoding="utf-8").splitlines() if not line.startswith(sets)]
+    text = "\n".join(lines[2:]) + "\n"
+    return text.replace("MASE over seasonal naive, ", "").replace("| MASE |", "| MASE over seasonal naive |")
 
 
 def forecasting_summary(rows: pd.DataFrame) -> str:
