@@ -18,6 +18,7 @@ from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
 from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex
+from mvpa_ts.adapters.neuralforecast.frames import check_frame
 from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, kept_random_state
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
@@ -306,8 +307,7 @@ class PanelModel(HostOverrides, BaseModel):
         names = [name for name in self.futr_exog_list if name not in left_out]
         if not names:
             raise ValueError(f"effects needs covariates: {self} has no column of numbers in futr_exog_list")
-        if missing := [name for name in ("unique_id", "ds", "y", *names) if name not in df.columns]:
-            raise ValueError(f"df must have the columns of fit, got none of {missing}")
+        check_frame("df", df, id_col="unique_id", time_col="ds", target_col="y", exogenous=names, others=False)
         tables = {name: df.pivot(index="ds", columns="unique_id", values=name) for name in ("y", *names)}
         values = tables["y"].to_numpy(float)
         if "available_mask" in df.columns:

@@ -23,6 +23,7 @@ from utilsforecast.processing import sort
 
 from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, rounding_of, split_dates
+from mvpa_ts.adapters.neuralforecast.frames import checked, of_this_package, without_masked_targets
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.random_state import OwnRandomState
 
@@ -225,10 +226,13 @@ def keep_frame_indices() -> None:
 
     @wraps(conformity)
     def conformity_of_observed_rows(self: NeuralForecast, df: Any, *args: Any, **kwargs: Any) -> Any:
-        if any(type(model).__module__.startswith("mvpa_ts.") for model in self.models):
+        if of_this_package(self):
             _check_calibration(df, self.prediction_intervals, self.h, kwargs)
         return conformity(self, df, *args, **kwargs)
 
+    NeuralForecast.cross_validation = without_masked_targets(NeuralForecast.cross_validation)
+    for name in ("fit", "predict", "cross_validation"):
+        setattr(NeuralForecast, name, checked(getattr(NeuralForecast, name)))
     NeuralForecast._conformity_scores = conformity_of_observed_rows
     TimeSeriesDataset.from_df = staticmethod(from_df_with_index)
     TimeSeriesDataset.append = append_with_index

@@ -356,7 +356,8 @@ class Panel:
                 f"scales each series itself, or fill {column!r} on missing rows with any number: it is not read there"
             )
         where = date_of(self.index, series, row - int(self.dataset.indptr[series]))
-        frames = "df and val_df" if validated else "df"
+        ahead = not self.fitting and self.appended is not None and row >= self.dataset.indptr[series + 1] - self.unseen
+        frames = "df and val_df" if validated else "futr_df" if ahead else "df"
         return (
             f"{frames} must hold finite numbers, got {value} in column {column!r} of series {self._series([series])} "
             f"{where}: {advice}"

@@ -165,20 +165,50 @@ def _frequency_with_gaps(index: pd.DatetimeIndex) -> Any:
 
 
 def check_table(argument: str, table: Any) -> None:
-    """Raise ValueError for rows that are not in order of time, and for a column that is there twice.
+    """Raise ValueError for a table that the host misreads, or answers by naming all formats that it knows.
 
-    The host's own message of either names all formats that it knows.
+    Rows are not in order of time or have no times, or a column is there twice. As the host does, raises TypeError for a
+    column of something else than real numbers.
     """
-    index, columns = getattr(table, "index", None), getattr(table, "columns", None)
-    if isinstance(columns, pd.Index) and columns.has_duplicates:
-        twice = columns[columns.duplicated()][0]
+    if np.iscomplexobj(table) and isinstance(table, np.ndarray):
+        raise ValueError(f"{argument} must hold real numbers, got {table.dtype}: {_REAL}")
+    frame = table.to_frame() if isinstance(table, pd.Series) else table
+    if not isinstance(frame, pd.DataFrame):
+        return
+    if frame.columns.has_duplicates:
+        twice = frame.columns[frame.columns.duplicated()][0]
         raise ValueError(f"{argument} must have each column once, got {twice!r} more than once: rename one")
-    if isinstance(index, pd.Index) and not isinstance(index, pd.MultiIndex) and not index.is_monotonic_increasing:
+    if not isinstance(frame.index, pd.MultiIndex):
+        _check_times(argument, frame.index)
+    for name, column in frame.items():
+        kind = column.dtype
+        if pd.api.types.is_complex_dtype(kind) or not pd.api.types.is_numeric_dtype(kind):
+            advice = _REAL if pd.api.types.is_complex_dtype(kind) else f"take {argument}[{name!r}].astype(float)"
+            raise TypeError(
+                f"{argument} must hold real numbers in column {name!r}, nothing categorical, got {kind} such as "
+                f"{next(iter(column), None)!r}: {advice}, or leave it out"
+            )
+
+
+_REAL = "take its size (np.abs), or its parts as columns of their own"
+
+
+def _check_times(argument: str, index: pd.Index) -> None:
+    times = (pd.DatetimeIndex, pd.PeriodIndex, pd.TimedeltaIndex)
+    if index.hasnans:
+        row = int(np.argmax(index.isna()))
+        raise ValueError(f"{argument} must have a date in each row of its index, got none in row {row}: leave it out")
+    if not isinstance(index, times) and not pd.api.types.is_integer_dtype(index) and len(index):
+        numbers = pd.api.types.is_float_dtype(index)
+        advice = f"{argument}.index.astype(int)" if numbers else f"pd.to_datetime({argument}.index)"
+        raise ValueError(
+            f"{argument} must have dates, periods or whole numbers as its index, got {index.dtype} such as "
+            f"{index[0]!r}: set {argument}.index = {advice}"
+            + ("" if numbers else ", with dayfirst=True where the day comes first")
+        )
+    if not index.is_monotonic_increasing:
         values = list(index)
-        try:
-            late = next(row for row in range(1, len(values)) if values[row] < values[row - 1])
-        except (StopIteration, TypeError):  # not a number, or no order at all: the host says so
-            return
+        late = next(row for row in range(1, len(values)) if values[row] < values[row - 1])
         raise ValueError(
             f"{argument} must have its rows in order of time, got {values[late]} after {values[late - 1]}: take "
             f"{argument}.sort_index()"

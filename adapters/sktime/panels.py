@@ -96,6 +96,8 @@ class PanelEstimator(DictOptions):
     def _check_input(self, X: Any, y: Any = None, **options: Any) -> Any:
         if hasattr(X, "__len__") and not len(X):  # the host stumbles over it
             raise ValueError("X must hold at least one series, got none")
+        if isinstance(X, np.ndarray) and (np.iscomplexobj(X) or X.dtype.kind in "USmM"):
+            raise ValueError(f"X must hold real numbers, got {X.dtype}: give its parts or sizes as channels")
         return super()._check_input(X, y, **options)  # type: ignore[misc]
 
     def embed(self, X: Any) -> np.ndarray:
@@ -200,9 +202,19 @@ def shown(bar: Any, accuracy: str) -> Any:
 def _check_targets(y: Any, kind: str) -> None:
     """Raise ValueError for a missing label, or for a regressor's `y` that is no number."""
     values = np.asarray(y)
+    if np.iscomplexobj(values):
+        raise ValueError(f"y must hold real numbers or labels, got {values.dtype}: give its size or its parts")
     if values.ndim == 1 and kind == "classifier" and (missing := pd.isna(values)).any():
         row = int(np.argmax(missing))
         raise ValueError(f"y must hold a label for each series, got {values[row]} for series {row}: leave it out")
+    if values.dtype == object and kind == "classifier":
+        try:
+            np.unique(values)
+        except TypeError:
+            kinds = ", ".join(sorted({type(value).__name__ for value in values.flat}))
+            raise ValueError(
+                f"y must have labels of one kind, which can be sorted, got {kinds}: make them text"
+            ) from None
     if values.ndim == 1 and kind == "regressor":
         for row, value in enumerate(values):
             try:

@@ -117,7 +117,9 @@ def test_a_series_driven_by_its_future_column_is_learnt(tiny: Callable, panel: C
 
 
 def test_missing_columns_are_named(tiny: Callable, panel: Callable, forecaster: Callable):
-    with pytest.raises(Exception, match=r"{'z'} future exogenous variables not found"):
+    with pytest.raises(
+        ValueError, match=r"target and covariates, got none of \['z'\] among \['unique_id', 'ds', 'y'\]"
+    ):
         forecaster(tiny(futr_exog_list=["z"])).fit(panel(4))
 
 

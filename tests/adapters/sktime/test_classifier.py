@@ -317,6 +317,22 @@ def test_labels_may_be_a_list() -> None:
     assert (fitted(X, list(y)).predict(X) == fitted(X, y).predict(X)).all()
 
 
+@pytest.mark.parametrize("estimator", [MVPAClassifier, MVPARegressor])
+def test_complex_numbers_and_text_are_refused(estimator: type):
+    X, y = np.random.default_rng(0).normal(size=(4, 2, 20)), np.arange(4) % 2
+    for wrong in (X + 1j, X.astype(str)):
+        with pytest.raises(ValueError, match="X must hold real numbers, got"):
+            estimator().fit(wrong, y)
+    with pytest.raises(ValueError, match="y must hold real numbers or labels, got complex128"):
+        estimator().fit(X, y + 1j)
+
+
+def test_labels_that_cannot_be_sorted_are_named():
+    X = np.random.default_rng(0).normal(size=(4, 2, 20))
+    with pytest.raises(ValueError, match="y must have labels of one kind, which can be sorted, got int, str: make"):
+        MVPAClassifier().fit(X, np.array([0, "1", 0, "1"], object))
+
+
 def test_swapped_axes_are_named_and_the_widest_public_set_is_not():
     made = {"max_steps": 1, "kernel_features": 0, "num_networks": 1, "dim": 4, "validation_fraction": 0}
     X, y = np.random.default_rng(0).normal(size=(4, 100, 6)), np.array(["a", "b"] * 2)

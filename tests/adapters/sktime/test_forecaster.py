@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import decimal
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -431,6 +433,37 @@ def test_rows_out_of_order_and_columns_twice_are_named(options: dict):
         MVPAForecaster(**options).fit(y[::-1], fh=[1])
     with pytest.raises(ValueError, match="y must have each column once, got 'a' more than once"):
         MVPAForecaster(**options).fit(pd.concat({"a": y, "b": y}, axis=1).set_axis(["a", "a"], axis=1), fh=[1])
+
+
+_TABLES: dict[str, tuple[Any, str]] = {
+    "complex": (lambda y: y + 1j, "hold real numbers in column 'c0', .* got complex128 such as .*: take its size"),
+    "an array of complex": (lambda y: y.to_numpy() + 1j, "hold real numbers, got complex128: take its size"),
+    "decimals": (
+        lambda y: y.map(decimal.Decimal),
+        r"column 'c0', .* got object such as Decimal.*\['c0'\].astype\(float",
+    ),
+    "text": (lambda y: y.assign(c1="a"), r"column 'c1', .* got (str|object) such as 'a'"),
+    "dates as text": (lambda y: y.set_axis(y.index.strftime("%d/%m/%Y")), r"as its index, got .* '01/01/2024': set"),
+    "numbers as dates": (
+        lambda y: y.set_axis(np.arange(len(y)) / 1.0),
+        r"as its index, got float64 .*index.astype\(int",
+    ),
+    "no date": (
+        lambda y: y.set_axis(y.index.where(y.index != y.index[3])),
+        "a date in each row .* none in row 3: leave",
+    ),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"pretrained": "base"}], ids=["trained", "pretrained"])
+@pytest.mark.parametrize("case", _TABLES)
+def test_tables_that_would_be_misread_are_refused(case: str, options: dict):
+    y = waves().set_axis(pd.date_range("2024-01-01", periods=len(waves()), freq="D"))
+    change, words = _TABLES[case]
+    with pytest.raises((ValueError, TypeError), match=words):
+        MVPAForecaster(**options).fit(change(y), fh=[1])
+    with pytest.raises((ValueError, TypeError), match=r"^X must "):
+        MVPAForecaster(**options).fit(y, X=change(y), fh=[1])
 
 
 def test_rows_of_covariates_out_of_order_are_named():

@@ -1,0 +1,142 @@
+"""Frames that the host would misread, or answer with words of another library."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+pytest.importorskip("neuralforecast")
+
+from neuralforecast import NeuralForecast
+
+from mvpa_ts.adapters.neuralforecast import MVPA
+
+_ROW = 5
+
+
+def _without(name: str, value: Any) -> Callable:
+    def change(frame: pd.DataFrame) -> pd.DataFrame:
+        values = frame[name].astype(object).tolist()
+        values[_ROW] = value
+        return frame.assign(**{name: pd.Series(values, dtype=frame[name].dtype if value is pd.NaT else object)})
+
+    return change
+
+
+_PANDAS: dict[str, tuple[Callable, str]] = {
+    "id None": (_without("unique_id", None), "df must have an id in each row, got none in column 'unique_id' of row 5"),
+    "id NaN": (_without("unique_id", np.nan), "df must have an id in each row, got none in column 'unique_id' of row"),
+    "id NA": (_without("unique_id", pd.NA), "df must have an id in each row, got none in column 'unique_id' of row 5"),
+    "ids of two kinds": (_without("unique_id", 7), "df must have ids of one kind in column 'unique_id', got int, str"),
+    "date NaT": (_without("ds", pd.NaT), "df must have a date in each row, got none in column 'ds' of row 5: leave"),
+    "complex": (lambda df: df.assign(y=df["y"] + 1j), "df must hold real numbers in column 'y', got "),
+    "a covariate that is complex": (lambda df: df.assign(x=1j), "df must hold real numbers in column 'x', got 1j in"),
+    "decimals": (_without("y", decimal.Decimal(1)), "column 'y', got object: take df['y'].astype(float)"),
+    "a comma": (_without("y", "0,5"), "hold real numbers in column 'y', got '0,5' in row 5: give numbers alone"),
+    "text": (lambda df: df.assign(note="a"), "column 'note', got 'a' in row 0: leave the column out, df.drop(columns="),
+    "dates as text": (lambda df: df.assign(ds=df["ds"].astype(str)), "column 'ds', got str such as '2024-01-01"),
+    "dates of Python": (lambda df: df.assign(ds=datetime.date(2024, 1, 1)), "take pd.to_datetime(df['ds'])"),
+    "periods": (lambda df: df.assign(ds=df["ds"].dt.to_period("h")), "take df['ds'].dt.to_timestamp()"),
+    "no rows": (lambda df: df.iloc[:0], "df must have rows, got none"),
+    "a column twice": (lambda df: pd.concat([df, df[["y"]]], axis=1), "df must have each column once, got 'y'"),
+    "no target": (lambda df: df.drop(columns="y"), "got none of ['y'] among ['unique_id', 'ds']"),
+    "a mask of 2": (lambda df: df.assign(available_mask=2), "df must hold 0 or 1 in column 'available_mask', got 2 in"),
+}
+_POLARS: dict[str, tuple[Callable, str]] = {
+    "id": (lambda df: df.with_columns(unique_id=pl.Series(["a", None] * 60)), "an id in each row, got none in column"),
+    "date": (lambda df: df.with_columns(ds=df["ds"].shift(1)), "a date in each row, got none in column 'ds' of row 0"),
+    "decimals": (lambda df: df.with_columns(df["y"].cast(pl.Decimal(10, 3))), "take pl.col('y').cast(pl.Float64)"),
+    "flags": (lambda df: df.with_columns(df["y"] > 0), "'y', got Boolean: take pl.col('y').cast(pl.Float64)"),
+    "text": (lambda df: df.with_columns(note=pl.lit("a")), "got 'a' in row 0: leave the column out, df.drop('note')"),
+    "dates as text": (lambda df: df.with_columns(df["ds"].cast(str)), "take pl.col('ds').str.to_datetime()"),
+    "no rows": (lambda df: df.head(0), "df must have rows, got none"),
+}
+
+
+@pytest.mark.parametrize("case", [*_PANDAS, *(f"polars, {name}" for name in _POLARS)])
+def test_frames_that_would_be_misread_are_refused(
+    case: str, panel: Callable, tiny: Callable, forecaster: Callable
+) -> None:
+    library, _, name = case.rpartition(", ")
+    change, words = (_POLARS if library else _PANDAS)[name]
+    frame = pl.from_pandas(panel(2)) if library else panel(2)
+    host = forecaster(tiny(2), "1h" if library else "h")
+    calls: tuple[Callable, ...] = (host.fit, host.cross_validation, host.predict)
+    for call in calls:
+        if call == host.predict:
+            host.fit(frame)
+        with pytest.raises(ValueError, match=re.escape(words)):
+            call(change(frame))
+
+
+def test_other_tables_are_named(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+    frame = panel(2).assign(x=1.0)
+    static = pd.DataFrame({"unique_id": ["s00", "s01"], "z": [1.0, 2.0]})
+    host = forecaster(tiny(2, futr_exog_list=["x"], stat_exog_list=["z"]))
+    with pytest.raises(ValueError, match=r"static_df must hold real numbers in column 'z', got 'a' in row 0"):
+        host.fit(frame, static_df=static.assign(z=["a", "b"]))
+    with pytest.raises(ValueError, match=r"val_df must hold real numbers in column 'note', got 'a' in row 0"):
+        host.fit(frame, static_df=static, val_df=frame.assign(note="a"))
+    host.fit(frame, static_df=static)
+    ahead = host.make_future_dataframe().assign(x=1.0, note="not read")
+    expected = host.predict(futr_df=ahead)["MVPA"]
+    for change, words in (
+        (ahead.assign(x=1j), "futr_df must hold real numbers in column 'x', got 1j in row 0"),
+        (ahead.drop(columns="x"), r"got none of \['x'\] among \['unique_id', 'ds', 'note'\]"),
+        (ahead.assign(x=np.inf), "futr_df must hold finite numbers, got inf in column 'x' of series 's00'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            host.predict(futr_df=change)
+    numbers_of_another_kind = ahead.assign(x=decimal.Decimal(1))
+    np.testing.assert_array_equal(host.predict(futr_df=numbers_of_another_kind)["MVPA"], expected)
+
+
+def test_models_of_the_host_alone_are_left_to_the_host(panel: Callable) -> None:
+    from neuralforecast.models import MLPMultivariate
+
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    host = NeuralForecast([MLPMultivariate(h=6, input_size=12, n_series=2, max_steps=1, **quiet)], freq="h")
+    with pytest.raises(ValueError, match="could not convert string to float"):
+        host.fit(panel(2).assign(note="a"))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("refit", [False, True])
+def test_cross_validation_has_no_target_on_masked_rows(
+    refit: bool, library: str, panel: Callable, tiny: Callable, forecaster: Callable
+) -> None:
+    """What is stored on such a row is no truth, so no error may be counted against it."""
+    frame = panel(2)
+    masked = [57, 58, 117]
+    frame = frame.assign(available_mask=1.0 * ~frame.index.isin(masked))
+    expected = frame["y"].mask(frame.index.isin(masked)).to_numpy()
+    frame.loc[masked, "y"] = 0.0
+    shuffled = frame.sample(frac=1, random_state=0)
+    host = forecaster(tiny(2), "h" if library == "pandas" else "1h")
+    given = shuffled if library == "pandas" else pl.from_pandas(shuffled)
+    table = host.cross_validation(given, n_windows=2, step_size=3, refit=refit)
+    if library == "polars":
+        assert table["y"].null_count() == 3
+        table = table.to_pandas()
+    rows = pd.Series(expected, index=pd.MultiIndex.from_frame(frame[["unique_id", "ds"]]))
+    np.testing.assert_array_equal(table["y"], rows[list(zip(table["unique_id"], table["ds"], strict=True))])
+    assert table["MVPA"].notna().all()
+    if not refit:
+        again = host.cross_validation(None, n_windows=2, step_size=3)
+        again = again if library == "pandas" else again.to_pandas()
+        np.testing.assert_allclose(again["y"], table["y"], rtol=1e-6)
+
+
+def test_effects_refuse_what_fit_refuses(panel: Callable) -> None:
+    model = MVPA.from_pretrained("base", h=3, futr_exog_list=["x"])
+    frame = panel(2).assign(x=lambda df: np.arange(len(df)) % 7.0)
+    with pytest.raises(ValueError, match="df must hold real numbers in column 'x', got 1j in row 0"):
+        model.effects(frame.assign(x=1j))
