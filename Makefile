@@ -35,8 +35,9 @@ install: $(VENV)/.project  ## Make .venv with locked versions and install the pr
 demo: $(VENV)/.project  ## Forecast two airlines untrained and trained, write demo_output/report.html (a minute)
 	$(BIN)/python $(call script,demo)
 
-demo-ieeg: $(VENV)/.project  ## Pretrain the tiny MVPFormer on simulated recordings, write the loss curve and similarities
-	$(BIN)/python $(call script,demo_ieeg)
+demo-ieeg: $(VENV)/.project  ## Pretrain the tiny MVPFormer on simulated recordings, write weights, losses and similarities
+	rm -rf demo_ieeg_output
+	$(BIN)/mvpformer pretrain --config tiny --output demo_ieeg_output
 
 demo-detect: $(VENV)/.project  ## Pretrain, finetune and detect seizures on simulated subjects, beside a line-length threshold
 	$(BIN)/python $(call script,demo_detect)

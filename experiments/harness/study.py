@@ -2,7 +2,7 @@
 
 A script declares its key columns, the function that measures one case, and the function that makes the page:
 
-    study = Study("forecasting", "zero_shot", ["model", "horizon", "seed"], markdown, quick=arguments.quick)
+    study = Study("forecasting", "short_runs", ["panel", "model", "seed"], markdown, quick=arguments.quick)
     study.run(itertools.product(MODELS, HORIZONS, SEEDS), measure)
 """
 

@@ -209,10 +209,10 @@ def test_a_page_says_which_timed_kernels_failed_their_check() -> None:
     size = {"segments": 5, "channels": 3}
     check = {"kind": "check", "impl": "triton", "case": size, "dtype": "bfloat16"}
     wrong = {"passes": False, "wrong": ["key"], "ratios": {"output": 1.0, "key": 9.0}}
-    found = {"forward": {"ms": 2.0, "GiB": 0.5}, "failed": "out of memory"}
+    answer = {"forward": {"ms": 2.0, "GiB": 0.5}, "failed": "out of memory"}
     rows = [{"item": check, "answer": wrong}]
     rows += [
-        {"item": {"kind": "time", "mechanism": name, "case": size}, "answer": found} for name in ("FlashMVPA", FLASH)
+        {"item": {"kind": "time", "mechanism": name, "case": size}, "answer": answer} for name in ("FlashMVPA", FLASH)
     ]
     text = page(rows)
     assert "WRONG in key, at most 9.00×" in text

@@ -10,7 +10,6 @@ import attention_cpu
 import attention_gpu
 import corrections
 import demo_detect
-import drop_last
 import few_seizures
 import first_seizure
 import generation
@@ -26,7 +25,6 @@ import short_runs
 import sktime_forecasting
 import throughput
 import treebank
-import zero_shot
 from harness.attention import grids
 from harness.board import report as board_report
 from harness.classification import report as classification_report
@@ -53,7 +51,6 @@ FROM_ROWS: dict[str, Callable] = {
     "detection/patient_drift": patient_drift.report,
     "detection/promised_alarms": promised_alarms.report,
     "detection/real_seizures": real_seizures.report,
-    "forecasting/drop_last": drop_last.markdown,
     "forecasting/host_rows": short_runs.rows_markdown,
     "forecasting/pretrained": lambda rows: zero_shot_report.markdown(
         rows, json.loads((RESULTS / "forecasting" / "pretrained.json").read_text(encoding="utf-8"))
@@ -61,7 +58,6 @@ FROM_ROWS: dict[str, Callable] = {
     "forecasting/short_panels": short_panels.markdown,
     "forecasting/short_runs": short_runs.markdown,
     "forecasting/sktime_forecasting": sktime_forecasting.report,
-    "forecasting/zero_shot": zero_shot.markdown,
     "board/panels": board_report.markdown,
     "treebank/treebank_simulated": lambda rows: treebank.report(rows.to_dict("records"), simulated=True),
 }
@@ -102,8 +98,6 @@ def test_page_of_the_gpu() -> None:
             for length in ("", "_336", "_720")
         ),
         ("classification/classification", ["model", "dataset", "seed"]),
-        ("forecasting/zero_shot", ["model", "target", "horizon", "seed"]),
-        ("forecasting/drop_last", ["dataset", "horizon", "batch_size"]),
         ("forecasting/sktime_forecasting", ["case", "horizon", "model", "seed"]),
         ("detection/detection_ablations", ["configuration", "rules", "seed"]),
         ("detection/hard_cohort", ["configuration", "rules", "seed"]),
@@ -170,14 +164,6 @@ def test_explanations_find_the_channels_that_lead() -> None:
     assert (read["found"] == read["true"]).all()
     assert set(read.index) == set(table.loc[:5].nlargest(4, "share").index)
     assert (table.loc[:1, "share"] <= 0.02).all()
-
-
-def test_the_page_says_what_dropped_batches_change() -> None:
-    rows = read_rows(RESULTS / "forecasting" / "drop_last.csv")
-    means = rows[rows["dataset"] == "ETTh2"].groupby("batch_size")["test_mse"].mean()
-    page = RESULTS.parents[1] / "docs" / "development" / "forecasting.md"
-    text = " ".join(page.read_text(encoding="utf-8").split())
-    assert f"is {means[1]:.3f} over all windows and {means[2048]:.3f} at batches of 2048" in text
 
 
 def test_the_bootstrap_interval_is_that_of_a_mean() -> None:

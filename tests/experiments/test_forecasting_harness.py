@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import drop_last
 import forecasting
 import numpy as np
 import pandas as pd
@@ -19,8 +18,7 @@ import torch
 from harness.forecasting import report as forecasting_report
 from harness.forecasting.models import MODELS, SCRIPT, TRANSFORMERS, WithCycle, build, project_first
 from harness.forecasting.transformer import calendar
-from harness.tables import RESULTS, append_row
-from torch import Tensor, nn
+from harness.tables import append_row
 
 from mvpa_ts.datasets.forecasting import forecasting_windows
 from mvpa_ts.forecasting import training as training_module
@@ -299,33 +297,3 @@ def test_a_peer_with_a_cycle_reads_what_the_cycle_leaves() -> None:
     for step in range(3):
         expected = cycle[(3 + 6 + step) % 4] * deviation + mean
         torch.testing.assert_close(forecast[0, step, :, 0], expected, atol=1e-4, rtol=1e-4)
-
-
-# The audit of dropped batches counts what a loader with `drop_last` would.
-
-
-class _LastValue(nn.Module):
-    def forward(self, x: Tensor, **inputs: Tensor | None) -> Tensor:
-        return x[:, -1:].expand(-1, 3, -1)[..., None]
-
-
-@pytest.mark.parametrize(("batch_size", "kept"), [(1, 37), (8, 32), (37, 37), (38, 0)])
-def test_kept_windows_are_those_of_a_loader(batch_size: int, kept: int) -> None:
-    loader = torch.utils.data.DataLoader(range(37), batch_size=batch_size, drop_last=True)
-    assert drop_last.kept_windows(37, batch_size) == kept == sum(len(batch) for batch in loader)
-
-
-def test_errors_of_windows_average_to_the_error_of_the_set() -> None:
-    values = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
-    windows = Windows(values, torch.arange(280), lookback=5, horizon=3)
-    squared, absolute = drop_last.window_errors(_LastValue(), windows)
-    assert len(squared) == 280
-    assert (squared.mean().item(), absolute.mean().item()) == pytest.approx(evaluate(_LastValue(), windows), rel=1e-6)
-    assert squared[7].item() == pytest.approx((values[12:15] - values[11]).square().mean().item(), rel=1e-6)
-
-
-def test_only_the_last_batch_is_dropped() -> None:
-    rows = pd.read_csv(RESULTS / "forecasting" / "drop_last.csv")
-    full = rows[rows["batch_size"] == 1]
-    assert (full["kept"] == full["windows"]).all()
-    assert (rows["windows"] - rows["kept"] < rows["batch_size"]).all()

@@ -86,10 +86,17 @@ SEARCHES: dict[str, dict[str, Any]] = {SEARCHED: SEARCHED_SETTINGS, FEWER: FEWER
 # A peer that has what MVPA has beside its network: absolute errors as the loss and the hour of the day, as a cycle that
 # learns at CycleNet's rate.
 ALIKE, ALIKE_RATE = "iTransformer + cycle, absolute errors", 1e-2
-# The same for a peer that a CPU trains on Weather: CycleNet/MLP's layers, by the loop of MVPA. Nothing of it was tuned.
-MLP, MLP_WIDTH = "MLP + cycle, absolute errors", 512
-MODELS = ("Linear", "Linear + cycle", *MVPA_MODELS, *SEARCHES, ENSEMBLE, *TRANSFORMERS, *PEER_SETTINGS, ALIKE, MLP,
-          *TERM_MODELS)  # fmt: skip
+MODELS = (
+    "Linear",
+    "Linear + cycle",
+    *MVPA_MODELS,
+    *SEARCHES,
+    ENSEMBLE,
+    *TRANSFORMERS,
+    *PEER_SETTINGS,
+    ALIKE,
+    *TERM_MODELS,
+)
 
 
 class Mean(nn.Module):
@@ -164,18 +171,6 @@ class WithCycle(nn.Module):
         return (forecast * deviation + mean)[..., None]
 
 
-class ChannelMLP(nn.Module):
-    """Two layers that map the look-back of each channel to its horizon."""
-
-    def __init__(self, lookback: int, horizon: int) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(lookback, MLP_WIDTH), nn.ReLU(), nn.Linear(MLP_WIDTH, horizon))
-
-    def forward(self, x: Tensor, **inputs: Tensor | None) -> Tensor:
-        """Map [B, L, C] to [B, h, C, 1]."""
-        return self.layers(x.mT).mT[..., None]
-
-
 def available(name: str) -> bool:
     """Whether the model can be built here: peers need neuralforecast."""
     return name not in (*PEER_SETTINGS, ALIKE) or importlib.util.find_spec("neuralforecast") is not None
@@ -198,10 +193,6 @@ def build(
         training = replace(training, loss="l1", linear_learning_rate=ALIKE_RATE)
         model = WithCycle(peer, CYCLES[dataset], channels, horizon)
         return model, training, {**settings, "cycle_length": CYCLES[dataset]}
-    if name == MLP:
-        model = WithCycle(ChannelMLP(lookback, horizon), CYCLES[dataset], channels, horizon)
-        training = replace(MVPA_TRAINING, learning_rate=5e-3, linear_learning_rate=ALIKE_RATE, batch_size=256)
-        return model, training, {"width": MLP_WIDTH, "cycle_length": CYCLES[dataset]}
     if name in PEER_SETTINGS:
         import neuralforecast.models as host
         from harness.quiet import silence
