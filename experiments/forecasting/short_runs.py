@@ -5,7 +5,6 @@ origin. Set are horizon, look-back (two horizons), number of series and steps; e
 
     python experiments/forecasting/short_runs.py               # results/forecasting/short_runs.csv and .md; resumable
     python experiments/forecasting/short_runs.py --panels PBS  # any set of zero_shot_sets.py, for development
-    python experiments/forecasting/short_runs.py --rows        # README's rows of MVPA in full, host_rows.csv and .md
     python experiments/forecasting/short_runs.py --quick       # two steps, one panel, written elsewhere
 """
 
@@ -27,10 +26,8 @@ from harness.command_line import script_parser
 from harness.forecasting.zero_shot_models import FREQUENCIES
 from harness.forecasting.zero_shot_sets import CONTEXT, SETS, EvaluationSet
 from harness.quiet import silence
-from harness.study import Study, grid, spread
-from harness.tables import RESULTS, machines, read_rows
-
-from mvpa_ts.datasets.forecasting import Borders, forecasting_windows, load_forecasting_frame
+from harness.study import Study, grid
+from harness.tables import machines
 
 NAIVE, THETA, PRETRAINED, AVERAGE = "seasonal naive", "Theta", "MVPA, pretrained", "mean of both MVPA"
 # Model and steps; simple forecasts and those from a trained forecaster have none.
@@ -56,9 +53,6 @@ DEVELOPMENT = ("electrical equipment", "El Niño", "US changes", "PBS", *FILES)
 SEEDS, MOST_ROWS = (1,), 10 * CONTEXT  # to train on; as for the table of the pretrained forecaster
 KEY = ["panel", "model", "steps", "seed"]
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
-# README's rows; of Weather, where a run takes minutes, one.
-ROWS = [(dataset, horizon) for dataset in ("ETTh1", "ETTh2") for horizon in (96, 192, 336, 720)] + [("Weather", 96)]
-ROW_KEY = ["dataset", "horizon", "seed"]
 
 
 def main() -> None:
@@ -66,19 +60,13 @@ def main() -> None:
     parser = script_parser(__doc__, "two steps, one panel, written elsewhere")
     parser.add_argument("--panels", nargs="+", choices=[*PANELS, *FILES, *SETS], default=PANELS, metavar="PANEL")
     parser.add_argument("--table", type=Path, help="of development, in place of the committed one")
-    parser.add_argument("--rows", action="store_true", help="README's rows of MVPA, trained and tested by the host")
-    parser.add_argument("--seeds", nargs="+", type=int, help="default: 1 2 3, and 1 for --rows")
+    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
     arguments = parser.parse_args()
     silence()
     torch.set_num_threads(1)
     first = slice(1 if arguments.quick else None)
-    if arguments.rows:
-        study = Study("forecasting", "host_rows", ROW_KEY, rows_markdown, quick=arguments.quick)
-        cases = [(*row, seed) for row in ROWS[first] for seed in (arguments.seeds or [1])[first]]
-        study.run(cases, partial(readme_row, steps=2 if arguments.quick else None))
-        return
     study = Study("forecasting", "short_runs", KEY, markdown, quick=arguments.quick, table=arguments.table)
-    trained = [(model, steps, seed) for model, steps in MODELS if steps for seed in (arguments.seeds or SEEDS)[first]]
+    trained = [(model, steps, seed) for model, steps in MODELS if steps for seed in arguments.seeds[first]]
     cases = [(model, steps, 0) for model, steps in MODELS if not steps] + trained
     study.run(
         [(panel, *case) for panel in arguments.panels[first] for case in cases],
@@ -166,68 +154,6 @@ def by_host(name: str, values: pd.DataFrame, panel: EvaluationSet, held_out: int
     )
     columns = [c for c in forecast if c not in ("unique_id", "ds", "cutoff", "y", "available_mask")]
     return forecast[columns].mean(axis=1).to_numpy().reshape(C, panel.origins, h).transpose(1, 2, 0)
-
-
-def readme_row(dataset: str, horizon: int, seed: int, *, steps: int | None = None) -> dict[str, float]:
-    """Errors and number of windows of a row's settings, trained and tested by `cross_validation`."""
-    from harness.forecasting.host import host_model, long_frame
-    from harness.forecasting.models import LOOKBACK, MVPA_TRAINING
-    from harness.forecasting.settings import MVPA_SETTINGS
-    from neuralforecast import NeuralForecast
-    from neuralforecast.losses.pytorch import MSE
-
-    started = time.process_time()
-    frame = load_forecasting_frame(dataset)
-    borders = Borders.of(dataset, len(frame))
-    whole = forecasting_windows(frame, dataset, lookback=LOOKBACK, horizon=horizon)
-    settings = MVPA_SETTINGS[dataset]
-    training = {**vars(MVPA_TRAINING), **settings["training"]}
-    epoch = -(-len(whole["train"]) // training["batch_size"])
-    steps = steps or training["epochs"] * epoch
-    validation = {"val_check_steps": steps}
-    if training["keep"] == "best":
-        validation = {"val_check_steps": epoch, "early_stop_patience_steps": training["patience"], "valid_loss": MSE()}
-    rows = slice(borders.test[1])
-    scaled = pd.DataFrame(whole["train"].values[rows].numpy(), columns=frame.columns[1:])
-    observed = whole["train"].observed
-    long = long_frame(scaled, dataset, None if observed is None else observed[rows].numpy())
-    model = host_model(
-        dataset, horizon, scaled.shape[1], settings, max_steps=steps, random_seed=seed,
-        inference_windows_batch_size=256, **validation, **QUIET,
-    )  # fmt: skip
-    held_out = [stop - start for start, stop in (borders.validation, borders.test)]
-    host = NeuralForecast(models=[model], freq="h")
-    forecast = host.cross_validation(long, n_windows=None, val_size=held_out[0], test_size=held_out[1])
-    error = (forecast["MVPA"] - forecast["y"]).to_numpy(np.float64)
-    return {
-        "test_mse": float((error**2).mean()),
-        "test_mae": float(np.abs(error).mean()),
-        "test_windows": len(error) // (horizon * scaled.shape[1]),
-        "seconds": round(time.process_time() - started, 1),
-    }
-
-
-def rows_markdown(rows: pd.DataFrame) -> str:
-    """One line a row of the README: through the host, and by the experiments' own loop."""
-    harness = read_rows(RESULTS / "forecasting" / "forecasting.csv")
-    lines = [
-        "# README's rows through NeuralForecast",
-        "",
-        "Made by `experiments/forecasting/short_runs.py --rows`: `NeuralForecast(models=[MVPA(...)])` with the "
-        "settings of each row, as many steps as its epochs have, `cross_validation` over all test windows. Beside it "
-        "the row of the experiments' own loop (`experiments/forecasting/forecasting.py`), both as mean ± standard "
-        "deviation over seeds. ETTh2's rows stop early, in the host by `early_stop_patience_steps`, and keep the "
-        "weights of the best validation.",
-        "",
-    ]
-    table = []
-    for (dataset, horizon), part in rows.groupby(ROW_KEY[:2]):
-        loop = harness[harness["model"].eq("MVPA") & harness["dataset"].eq(dataset) & harness["horizon"].eq(horizon)]
-        cells = [spread(runs[name], 4) for name in ("test_mse", "test_mae") for runs in (part, loop)]
-        table.append([dataset, horizon, len(part), part["test_windows"].iloc[0], *cells])
-    heads = ["data", "horizon", "seeds", "windows", "MSE, host", "MSE, own loop", "MAE, host", "MAE, own loop"]
-    lines += grid(heads, table)
-    return "\n".join([*lines, "", machines(rows)]) + "\n"
 
 
 def markdown(rows: pd.DataFrame) -> str:

@@ -10,7 +10,6 @@ import attention_cpu
 import attention_gpu
 import corrections
 import demo_detect
-import few_seizures
 import first_seizure
 import generation
 import many_channels
@@ -43,7 +42,6 @@ FROM_ROWS: dict[str, Callable] = {
     "detection/detect_folder": throughput.detect_page,
     "detection/detection_ablations": demo_detect.report,
     "detection/hard_cohort": demo_detect.report,
-    "detection/few_seizures": few_seizures.report,
     "detection/first_seizure": first_seizure.report,
     "detection/generation": generation.report,
     "detection/corrections": corrections.report,
@@ -51,7 +49,6 @@ FROM_ROWS: dict[str, Callable] = {
     "detection/patient_drift": patient_drift.report,
     "detection/promised_alarms": promised_alarms.report,
     "detection/real_seizures": real_seizures.report,
-    "forecasting/host_rows": short_runs.rows_markdown,
     "forecasting/pretrained": lambda rows: zero_shot_report.markdown(
         rows, json.loads((RESULTS / "forecasting" / "pretrained.json").read_text(encoding="utf-8"))
     ),
@@ -109,7 +106,6 @@ def test_page_of_the_gpu() -> None:
         ("detection/promised_alarms", ["subject", "detector", "promised"]),
         ("detection/patient_drift", ["animal"]),
         ("detection/real_seizures", ["pairing", "model", "seed", "fold"]),
-        ("detection/few_seizures", ["model", "pretraining", "used", "seed"]),
         ("treebank/treebank_simulated", ["model", "subject", "task", "protocol", "split", "channels"]),
     ],
 )
