@@ -87,9 +87,6 @@ COLUMNS = {
     "false_positives_per_hour": "false detections/h",
     "kappa_episodic": "kappa, post-processed",
     "kappa": "kappa, raw",
-    "kappa_stratified": "kappa, raw, stratified",
-    "kappa_whole": "kappa, raw, whole",
-    "trained_share": "share trained",
 }
 
 
