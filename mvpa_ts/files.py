@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,18 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise OSError(error.errno, f"{error.strerror}, {kept}", str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replaced_together(folder: str | os.PathLike[str], description: str, *others: str) -> Iterator[list[Path]]:
+    """As `replaced` for files that belong together, of which a reader needs the first, `description`.
+
+    It is removed before the others take their places, and comes last: after a kill in between, the folder is refused,
+    and no file is read with one of another save.
+    """
+    with ExitStack() as stack:
+        yield [stack.enter_context(replaced(Path(folder) / name)) for name in (description, *others)]
+        (Path(folder) / description).unlink(missing_ok=True)
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:

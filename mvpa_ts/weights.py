@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from mvpa_ts.files import read_config, replaced
+from mvpa_ts.files import read_config, replaced, replaced_together
 from mvpa_ts.random_state import OwnRandomState
 
 CONFIG_NAME = "config.json"
@@ -55,6 +56,7 @@ def save_model(
     directory: str | Path,
     *,
     names: tuple[str, str] = (CONFIG_NAME, WEIGHTS_NAME),
+    beside: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write a description as JSON and the weights as safetensors; if this fails, older files stay as they were.
 
@@ -67,6 +69,8 @@ def save_model(
         Made if it does not exist.
     names : tuple of str
         Names of the two files.
+    beside : mapping of str to str, default {}
+        Names and texts of further files, which are replaced together with these.
 
     Raises
     ------
@@ -90,13 +94,15 @@ def save_model(
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     check_finite(weights, f"the model for {directory}")
     config_name, weights_name = names
-    with replaced(directory / config_name) as config_file, replaced(directory / weights_name) as weights_file:
+    with replaced_together(directory, config_name, weights_name, *beside) as (config_file, weights_file, *files):
         try:
             save_file(weights, weights_file, metadata={"format": "pt"})
         except SafetensorError as error:
             raise OSError(f"cannot write {directory / weights_name}: {error}") from error
         config_file.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
-        for path in (config_file, weights_file):
+        for path, text in zip(files, beside.values(), strict=True):
+            path.write_text(text, encoding="utf-8")
+        for path in (config_file, weights_file, *files):
             with path.open("rb") as file:
                 os.fsync(file.fileno())
 

@@ -5,13 +5,16 @@ docs/development/upstream.md says for each why, and which change of the host wou
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
+import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -222,6 +225,30 @@ def keep_frame_indices() -> None:
             )
         return host
 
+    save = NeuralForecast.save
+
+    @wraps(save)
+    def save_whole(self: NeuralForecast, path: str, *args: Any, **kwargs: Any) -> None:
+        given = inspect.signature(save).bind(self, path, *args, **kwargs)
+        folder = Path(path).absolute()
+        refused = folder.is_dir() and any(folder.iterdir()) and not given.arguments.get("overwrite")
+        if not of_this_package(self) or "://" in str(path) or refused:
+            save(self, path, *args, **kwargs)
+            return
+        # The host would delete what is there first, and a kill or a full disk then leaves neither of both.
+        partial, older = (folder.with_name(f".{folder.name}.{word}") for word in ("partial", "older"))
+        for leftover in (partial, older):
+            shutil.rmtree(leftover, ignore_errors=True)
+        given.arguments["path"] = str(partial)
+        try:
+            save(*given.args, **given.kwargs)
+            if folder.exists():
+                folder.rename(older)
+            partial.rename(folder)
+        finally:
+            for leftover in (partial, older):
+                shutil.rmtree(leftover, ignore_errors=True)
+
     conformity = NeuralForecast._conformity_scores
 
     @wraps(conformity)
@@ -233,6 +260,7 @@ def keep_frame_indices() -> None:
     NeuralForecast.cross_validation = without_masked_targets(NeuralForecast.cross_validation)
     for name in ("fit", "predict", "cross_validation"):
         setattr(NeuralForecast, name, checked(getattr(NeuralForecast, name)))
+    NeuralForecast.save = save_whole
     NeuralForecast._conformity_scores = conformity_of_observed_rows
     TimeSeriesDataset.from_df = staticmethod(from_df_with_index)
     TimeSeriesDataset.append = append_with_index

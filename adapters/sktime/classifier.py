@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from sktime.classification.base import BaseClassifier
 from mvpa_ts.adapters.sktime.files import check_folder
 from mvpa_ts.adapters.sktime.panels import PANEL_TAGS, PanelEstimator, arrays, network_config, shown, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
-from mvpa_ts.files import read_config, write_json
+from mvpa_ts.files import read_config
 
 
 class MVPAClassifier(PanelEstimator, BaseClassifier):
@@ -159,9 +160,8 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
                     f"to_files keeps labels that are text, numbers or numpy's dates, got {label!r} of type "
                     f"{type(label).__name__}: fit with y as text, np.array([str(label) for label in y])"
                 )
-        fitted.to_files(folder)
-        self._write_channels(folder)
-        write_json(Path(folder) / "classes.json", {"classes": labels.tolist(), "dtype": kind.str})
+        classes = json.dumps({"classes": labels.tolist(), "dtype": kind.str}, indent=2)
+        fitted.to_files(folder, beside={"classes.json": classes, **self._channels_file()})
 
     @classmethod
     def from_files(cls, folder: str | Path, **parameters: Any) -> MVPAClassifier:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import pandas as pd
 from mvpa_ts.adapters.options import Group, host_words
 from mvpa_ts.adapters.sktime.parameters import DictOptions
 from mvpa_ts.checks import check_flags
-from mvpa_ts.files import read_config, write_json
+from mvpa_ts.files import read_config
 
 if TYPE_CHECKING:
     from mvpa_ts.classification import ClassificationConfig, ClassificationTraining, Progress
@@ -105,11 +106,11 @@ class PanelEstimator(DictOptions):
         fitted = self._fitted_networks("embed")
         return fitted.embed(self._known(self._check_convert_X_for_predict(X)))  # type: ignore[attr-defined]
 
-    def _write_channels(self, folder: str | Path) -> None:
+    def _channels_file(self) -> dict[str, str]:
         from mvpa_ts.forecasting.series import plain
 
         names = getattr(self, "_channel_names", None)
-        write_json(Path(folder) / _CHANNELS, {"names": None if names is None else [plain(name) for name in names]})
+        return {_CHANNELS: json.dumps({"names": None if names is None else [plain(name) for name in names]})}
 
     def _read_channels(self, folder: str | Path) -> None:
         """Take the names that channels had in `fit` from a folder."""

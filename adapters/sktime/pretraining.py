@@ -21,7 +21,7 @@ from mvpa_ts.adapters.sktime.parameters import checked_device, network_config, t
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, check_parameters, side_by_side
 from mvpa_ts.checks import keep_whole
-from mvpa_ts.files import read_config, write_bytes
+from mvpa_ts.files import read_config
 
 if TYPE_CHECKING:
     from mvpa_ts.forecasting.fitted import FittedForecaster
@@ -228,9 +228,8 @@ class Pretraining:
         if fitted is None:
             raise NotFittedError("to_files needs a trained forecaster: call fit or pretrain first")
         book = book_of(self.get_params(deep=False))
-        columns = json.dumps({"channel_order": book.order, "channel_positions": book.pairs}).encode()
-        fitted.to_files(folder)
-        write_bytes(Path(folder) / _COLUMNS, columns)
+        columns = json.dumps({"channel_order": book.order, "channel_positions": book.pairs})
+        fitted.to_files(folder, beside={_COLUMNS: columns})
 
     @classmethod
     def from_files(cls, folder: str | Path, **parameters: Any) -> Self:

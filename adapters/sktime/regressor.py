@@ -128,8 +128,7 @@ class MVPARegressor(PanelEstimator, BaseRegressor):
 
     def to_files(self, folder: str | Path) -> None:
         """Write networks, scaler and names of channels as safetensors and JSON, without the parameters of training."""
-        self._fitted_networks("to_files").to_files(folder)
-        self._write_channels(folder)
+        self._fitted_networks("to_files").to_files(folder, beside=self._channels_file())
 
     @classmethod
     def from_files(cls, folder: str | Path, **parameters: Any) -> MVPARegressor:

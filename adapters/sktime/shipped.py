@@ -125,11 +125,11 @@ class ShippedForecaster:
         )
         return replace(self, network=trained)
 
-    def to_files(self, folder: str | Path) -> None:
-        """Write the folder that `pretrained` takes: weights in half precision and sizes."""
+    def to_files(self, folder: str | Path, beside: Mapping[str, str] | None = None) -> None:
+        """Write the folder that `pretrained` takes: weights in half precision, sizes, and files `beside` them."""
         from mvpa_ts.forecasting.pretrained import save_base
 
-        save_base(self.network, folder)
+        save_base(self.network, folder, beside=beside)
 
 
 def robust_location(scaling: Scaling, values: np.ndarray) -> np.ndarray:

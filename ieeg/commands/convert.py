@@ -32,6 +32,7 @@ def main(arguments: list[str]) -> None:
 
     from mvpa_ts.files import read_config
     from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
+    from mvpa_ts.ieeg.model.pretrained import UNFINISHED
     from mvpa_ts.ieeg.model.released import convert_released
     from mvpa_ts.ieeg.model.seen_subjects import TRAINING_NAME
 
@@ -43,7 +44,8 @@ def main(arguments: list[str]) -> None:
     model, conversion = convert_released(
         options.base, options.head, config, context=options.context, lora_alpha=options.lora_alpha, progress=True
     )
+    for name in (TRAINING_NAME, UNFINISHED):  # of another model that was there
+        (options.output / name).unlink(missing_ok=True)
     model.save_pretrained(options.output)
-    (options.output / TRAINING_NAME).unlink(missing_ok=True)  # of another model that was there
     parameters = sum(parameter.numel() for parameter in model.parameters())
     print(f"{conversion}\n{parameters:,} parameters written to {options.output}")

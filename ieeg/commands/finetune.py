@@ -80,7 +80,13 @@ def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:
     A network that was trained before, or in part, goes on from its checkpoint. At the end baselines are fitted on the
     same recordings and compared.
     """
+    from mvpa_ts.files import write_text
+    from mvpa_ts.ieeg.model.pretrained import UNFINISHED
+
     config, files = first.config[first.subcommand], first.files
+    # A run that is killed here leaves a network that would detect alone, worse, and without a word.
+    if first.trainer.is_global_zero and (files.folder / "model").is_dir():
+        write_text(files.folder / "model" / UNFINISHED, "mvpformer finetune has not written all of this detector yet\n")
     if config.members > 1:
         _train_more(first, again)
     if first.trainer.is_global_zero:
@@ -154,6 +160,7 @@ def _stand_beside(data: Any, folder: Path, device: Any, *, linear: bool) -> None
     from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.detection.features import TrainingFeatures
     from mvpa_ts.ieeg.events import clip_events
+    from mvpa_ts.ieeg.model.pretrained import UNFINISHED
     from mvpa_ts.ieeg.scoring.comparison import compare_segments
 
     baselines: list[Baseline] = [LineLength()]
@@ -168,6 +175,7 @@ def _stand_beside(data: Any, folder: Path, device: Any, *, linear: bool) -> None
         for learned in fitted:
             learned.save(folder / "model" / f"{learned.kind}.json")
         baselines += fitted
+    (folder / "model" / UNFINISHED).unlink(missing_ok=True)
     if data.validation is None:
         return
     validation = data.validation.segments

@@ -31,7 +31,7 @@ from mvpa_ts.ieeg.detection.networks import (
 from mvpa_ts.ieeg.detection.rules import RULES, EventRules, RuleName, event_rules, probabilities_to_events
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.ieeg.events import segment_labels, unscored_stretches
-from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS, folder_of
+from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS, folder_of, warn_of_unfinished
 from mvpa_ts.ieeg.model.seen_subjects import trained_on
 from mvpa_ts.ieeg.model.sliding import sliding_features
 from mvpa_ts.ieeg.preprocessing.segments import Segments
@@ -137,6 +137,7 @@ class Detector:
             self.model_name = path.parent.name if path.name == "model" else path.name
             self._folder = folder_of(os.fspath(model))
             self.linear = load_linear(model)
+            warn_of_unfinished(self._folder)
         networks = seizure_networks(model)
         self.config = dataclasses.replace(networks[0].config, threshold=mean_threshold(networks))
         """Configuration of the networks, with the threshold of all."""

@@ -195,18 +195,22 @@ def retrain(
     target, source = Path(output) / "model", folder_of(os.fspath(model))
     if target.exists():
         raise ValueError(f"{target} exists: name another --output")
-    shutil.copytree(source, target)
-    save_linear(linear, target)
+    # Made beside the target and renamed at the end: the folder is whole or not there.
+    partial = target.with_name(".model.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(source, partial)
+    save_linear(linear, partial)
     for baseline in fit_baselines(training):
-        baseline.save(target / f"{baseline.kind}.json")
+        baseline.save(partial / f"{baseline.kind}.json")
     subjects = read_training_subjects(source) or frozenset()
     recordings = read_training_recordings(source)
     seen = [recording for _, recording in reviews]
     save_training_subjects(
-        target,
+        partial,
         {*subjects, *(subject_hash(recording.subject_name) for recording in seen)},
         None if recordings is None else {*recordings, *(recording_hash(recording) for recording in seen)},
     )
+    partial.rename(target)
     return linear
 
 

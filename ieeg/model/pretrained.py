@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,8 @@ CARD_NAME = "README.md"
 NETWORKS = "networks"
 # Field of config.json in the folder of a detector that has a linear part beside its networks; one network lacks it.
 LINEAR = "linear"
+UNFINISHED = "unfinished.txt"
+"""In a model's folder while ``mvpformer finetune`` still adds to it."""
 # How long the Hugging Face hub may take to answer whether it has a model.
 HUB_SECONDS = 5.0
 
@@ -116,6 +119,16 @@ def folder_of(name: str | Path) -> Path:
     ['README.md', 'config.json', 'model.safetensors', 'training.json']
     """
     return Path(__file__).parent / "weights" / name if str(name) in (DEMO, DEMO_BASE) else Path(name)
+
+
+def warn_of_unfinished(folder: Path) -> None:
+    """Warn of the folder of a detector that lacks what was still to come when its finetuning ended."""
+    if (folder / UNFINISHED).is_file():
+        warnings.warn(
+            f"{folder} lacks networks or its regression, because the finetuning was ended before they were there: "
+            "start the same command again, with --ckpt_path last",
+            stacklevel=2,
+        )
 
 
 def pretrained_file(folder_or_repository: str | Path, name: str, **options: Any) -> Path:

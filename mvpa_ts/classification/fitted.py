@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import ClassVar, Self
@@ -54,8 +54,11 @@ class FittedNetworks:
             outputs_of_batches.append(torch.stack(outputs).double().mean(0) if mean else torch.cat(outputs, 1))
         return torch.cat(outputs_of_batches).numpy()
 
-    def to_files(self, folder: str | Path) -> None:
-        """Write a JSON and a safetensors file, named after `kind`, into a folder, which is made if need be."""
+    def to_files(self, folder: str | Path, beside: Mapping[str, str] | None = None) -> None:
+        """Write a JSON and a safetensors file, named after `kind`, into a folder, which is made if need be.
+
+        `beside` names further files and their texts, which are replaced together with these.
+        """
         extras = {name: value for name, value in vars(self).items() if name not in ("config", "scaler", "networks")}
         description = {
             "format": f"mvpa-ts {self.kind} 1",
@@ -64,7 +67,7 @@ class FittedNetworks:
             "num_networks": len(self.networks),
             **extras,
         }
-        save_model(nn.ModuleList(self.networks), description, folder, names=_files(self.kind))
+        save_model(nn.ModuleList(self.networks), description, folder, names=_files(self.kind), beside=beside or {})
 
     @classmethod
     def from_files(cls, folder: str | Path) -> Self:

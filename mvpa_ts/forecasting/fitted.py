@@ -144,8 +144,11 @@ class FittedForecaster:
             words = far_words(names[column], value, distance, known.lower[column], known.upper[column])
             warnings.warn(words, stacklevel=4)
 
-    def to_files(self, folder: str | Path) -> None:
-        """Write `forecaster.json` and `forecaster.safetensors` into a folder, which is made if needed."""
+    def to_files(self, folder: str | Path, beside: Mapping[str, str] | None = None) -> None:
+        """Write `forecaster.json` and `forecaster.safetensors` into a folder, which is made if needed.
+
+        `beside` names further files and their texts, which are replaced together with these.
+        """
         scaling, names = self.feature_scaling, self.feature_names
         description = {
             "format": _FORMAT,
@@ -155,7 +158,7 @@ class FittedForecaster:
             "feature_names": names,
             "channel_names": self.channel_names,
         }
-        save_model(self.network, description, folder, names=_FILES)
+        save_model(self.network, description, folder, names=_FILES, beside=beside or {})
 
     @classmethod
     def from_files(cls, folder: str | Path) -> FittedForecaster:

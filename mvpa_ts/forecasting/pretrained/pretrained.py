@@ -6,7 +6,7 @@ import copy
 import difflib
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mvpa_ts.checks import read_fields
-from mvpa_ts.files import read_config, write_bytes
+from mvpa_ts.files import read_config, replaced_together
 from mvpa_ts.forecasting.pretrained.base import (
     LEAST_STEPS,
     LEVELS,
@@ -83,8 +83,12 @@ def _nearest(name: str) -> str:
     return (difflib.get_close_matches(name, NAMES, 1, cutoff=0.0) or NAMES)[0]
 
 
-def save_base(network: BaseForecaster, folder: str | Path, card: str = "") -> None:
+def save_base(
+    network: BaseForecaster, folder: str | Path, card: str = "", beside: Mapping[str, str] | None = None
+) -> None:
     """Write a forecaster's folder: config.json, weights in half precision (safetensors), and a model card.
+
+    `beside` names further files and their texts, which are replaced together with these.
 
     Raises ValueError where a weight is not finite, or too large for half precision.
     """
@@ -95,10 +99,12 @@ def save_base(network: BaseForecaster, folder: str | Path, card: str = "") -> No
     for name, tensor in weights.items():
         if not tensor.isfinite().all():
             raise ValueError(f"{name} holds weights that are not finite in half precision; nothing was written")
-    write_bytes(folder / _WEIGHTS, save(weights))
-    write_bytes(folder / _CONFIG, (json.dumps(asdict(network.config), indent=2) + "\n").encode())
-    if card:
-        write_bytes(folder / _CARD, card.encode())
+    texts = {**({_CARD: card} if card else {}), **(beside or {})}
+    with replaced_together(folder, _CONFIG, _WEIGHTS, *texts) as (config, file, *files):
+        config.write_text(json.dumps(asdict(network.config), indent=2) + "\n", encoding="utf-8")
+        file.write_bytes(save(weights))
+        for path, text in zip(files, texts.values(), strict=True):
+            path.write_text(text, encoding="utf-8")
 
 
 def _read(folder: Path) -> BaseForecaster:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -194,3 +196,35 @@ def test_a_mistyped_configuration_is_named_with_the_one_that_is_meant(capsys):
     assert "there is no file 'pateint'; the package has patient, tiny, s, m, did you mean patient?" in (
         capsys.readouterr().err
     )
+
+
+def test_a_detector_that_lacks_its_regression_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that ends after the first network would else leave a detector that is weaker, and says nothing."""
+    from mvpa_ts.ieeg import MVPFormer
+    from mvpa_ts.ieeg.commands import finetune
+    from mvpa_ts.ieeg.model.pretrained import UNFINISHED
+
+    sizes = {"dim": 16, "mlp_dim": 24, "num_layers": 1, "context": 4}
+    MVPFormer(mvpformer_tiny(**sizes, num_classes=2)).save_pretrained(tmp_path / "model")
+    run: Any = SimpleNamespace(
+        config={"fit": SimpleNamespace(members=1, linear=True)},
+        subcommand="fit",
+        files=SimpleNamespace(folder=tmp_path),
+        trainer=SimpleNamespace(is_global_zero=True, datamodule=SimpleNamespace(training=SimpleNamespace(segments=[]))),
+        model=SimpleNamespace(device="cpu"),
+    )
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as changed:
+        changed.setattr(finetune, "_stand_beside", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            finetune._train_others(run, lambda more: None)
+    with pytest.warns(UserWarning, match=r"model lacks networks or its regression, .* again, with --ckpt_path last"):
+        Detector(tmp_path / "model")
+    run.trainer.datamodule.validation = run.trainer.datamodule.sources = run.trainer.datamodule.validation_sources = (
+        None
+    )
+    finetune._train_others(run, lambda more: None)
+    assert not (tmp_path / "model" / UNFINISHED).exists()
