@@ -14,15 +14,13 @@ from torch.nn import functional as F
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 
 
-def wavedec(x: Tensor, wavelet: str = "db4", level: int | None = None) -> list[Tensor]:
-    """Decompose the last axis with periodic extension, as ``pywt.wavedec(x, wavelet, mode="periodic", level=level)``.
+def wavedec(x: Tensor, level: int | None = None) -> list[Tensor]:
+    """Decompose the last axis with periodic extension, as ``pywt.wavedec(x, "db4", mode="periodic", level=level)``.
 
     Parameters
     ----------
     x : Tensor, shape (..., n)
         float32 or float64; any n ≥ 1.
-    wavelet : str, default "db4"
-        Any discrete wavelet of PyWavelets.
     level : int, optional
         Default: the highest for which the coarsest coefficients are not all boundary (``pywt.dwt_max_level``).
 
@@ -34,7 +32,7 @@ def wavedec(x: Tensor, wavelet: str = "db4", level: int | None = None) -> list[T
     Raises
     ------
     ValueError
-        The wavelet is unknown, the level negative, or x empty or not float32 or float64.
+        The level is negative, or x empty or not float32 or float64.
 
     Notes
     -----
@@ -50,7 +48,7 @@ def wavedec(x: Tensor, wavelet: str = "db4", level: int | None = None) -> list[T
         raise ValueError(f"x must have at least one sample along its last axis, got shape {tuple(x.shape)}")
     if x.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"x must be float32 or float64, got {x.dtype}")
-    low, high = _filters(wavelet)
+    low, high = _filters()
     if level is None:
         level = _highest_level(x.shape[-1], len(low))
     if level < 0:
@@ -69,13 +67,13 @@ def wavedec(x: Tensor, wavelet: str = "db4", level: int | None = None) -> list[T
     return [x, *reversed(details)]
 
 
-def band_lengths(samples: int, wavelet: str = "db4", level: int | None = None) -> tuple[int, ...]:
+def band_lengths(samples: int, level: int | None = None) -> tuple[int, ...]:
     """Lengths of what `wavedec` returns for a signal of so many samples.
 
     >>> sum(band_lengths(2560))
     2610
     """
-    taps = len(_filters(wavelet)[0])
+    taps = len(_filters()[0])
     level = _highest_level(samples, taps) if level is None else level
     lengths = list(itertools.accumulate(range(level), lambda n, _: (n + taps - 1) // 2, initial=samples))
     return (lengths[-1], *reversed(lengths[1:]))
@@ -137,12 +135,12 @@ def _highest_level(samples: int, taps: int) -> int:
 
 # torch.compile cannot look into PyWavelets, and looks through `cache`.
 @torch.compiler.assume_constant_result
-def _filters(wavelet: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Low-pass and high-pass filter, in the order in which they meet the signal."""
-    return _bank(wavelet)
+def _filters() -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Low-pass and high-pass filter of db4, in the order in which they meet the signal."""
+    return _bank()
 
 
 @cache
-def _bank(wavelet: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    bank = pywt.Wavelet(wavelet)
+def _bank() -> tuple[tuple[float, ...], tuple[float, ...]]:
+    bank = pywt.Wavelet("db4")
     return tuple(reversed(bank.dec_lo)), tuple(reversed(bank.dec_hi))

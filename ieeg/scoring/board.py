@@ -1,19 +1,7 @@
 """A board: every detector at hand on every recording of a folder, by the rules of SzCORE, in one table and one page.
 
-To add a detector, write a function that takes a `Recording` and the seconds at which its segments of 5 s begin, and
-gives a probability for each. brainmaze as the example; the file is what ``mvpformer board FOLDER --add FILE`` takes:
-
-    import numpy as np
-    from mvpa_ts.ieeg.scoring.board import add_detector
-
-    def brainmaze(recording, starts):
-        from brainmaze_eeg_models.seizure import predict_channel_seizure_probability as predict
-        signal = recording.read(0, recording.num_samples).astype(float)  # [C, n], µV
-        traces = [predict(x, recording.sfreq, model="modelA") for x in signal]
-        seconds, values = traces[0][0], np.nanmean([trace for _, trace in traces], axis=0)
-        return [np.nanmean(values[(seconds >= start) & (seconds < start + 5)]) for start in starts]
-
-    add_detector("my brainmaze", brainmaze)
+A detector is added by a function of a `Recording` and the seconds at which its segments of 5 s begin, which gives a
+probability for each, see `add_detector`; docs/lab.md has brainmaze as the example.
 """
 
 from __future__ import annotations

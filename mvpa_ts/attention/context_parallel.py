@@ -137,23 +137,6 @@ def segments_read(
     return found
 
 
-def segments_received(share: int, reads: list[tuple[int, int]]) -> int:
-    """Segments that travel between processes in one exchange, all of them together.
-
-    Examples
-    --------
-    >>> segments_received(5, segments_read(5, 3, causal=True))
-    15
-    """
-    held = [(rank * share, (rank + 1) * share) for rank in range(len(reads))]
-    return sum(
-        max(0, min(stop, end) - max(start, begin))
-        for rank, (start, stop) in enumerate(reads)
-        for other, (begin, end) in enumerate(held)
-        if other != rank
-    )
-
-
 class _Exchange(torch.autograd.Function):
     """[B, share, ...] -> [B, T, ...] with the segments that this process reads, and zeros in place of others."""
 

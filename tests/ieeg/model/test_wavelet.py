@@ -14,20 +14,19 @@ from mvpa_ts.ieeg.model.wavelet import WaveletEncoder, band_lengths, wavedec
 LENGTHS = [1, 2, 3, 5, 7, 8, 13, 14, 15, 33, 100, 777, 1536, 2559, 2560]
 
 
-def decompose(x: np.ndarray, wavelet: str, level: int | None) -> list[np.ndarray]:
+def decompose(x: np.ndarray, level: int | None) -> list[np.ndarray]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # levels past the highest are all boundary, and still defined
-        return pywt.wavedec(x, wavelet, mode="periodic", level=level)
+        return pywt.wavedec(x, "db4", mode="periodic", level=level)
 
 
 @pytest.mark.parametrize("level", [None, 0, 1, 3, 8])
-@pytest.mark.parametrize("wavelet", ["db4", "haar", "sym5"])
 @pytest.mark.parametrize("length", LENGTHS)
-def test_float64_equals_pywavelets(length, wavelet, level):
+def test_float64_equals_pywavelets(length, level):
     x = np.random.default_rng(length).standard_normal((2, 3, length))
-    expected = decompose(x, wavelet, level)
-    bands = wavedec(torch.from_numpy(x), wavelet, level)
-    assert band_lengths(length, wavelet, level) == tuple(band.shape[-1] for band in expected)
+    expected = decompose(x, level)
+    bands = wavedec(torch.from_numpy(x), level)
+    assert band_lengths(length, level) == tuple(band.shape[-1] for band in expected)
     for band, truth in zip(bands, expected, strict=True):
         np.testing.assert_allclose(band.numpy(), truth, atol=1e-10, rtol=0)
 
@@ -35,7 +34,7 @@ def test_float64_equals_pywavelets(length, wavelet, level):
 def test_float32_of_a_segment_to_1e_5():
     x = np.random.default_rng(0).standard_normal((50, 2560))
     bands = wavedec(torch.from_numpy(x).float())
-    for band, truth in zip(bands, decompose(x, "db4", 8), strict=True):
+    for band, truth in zip(bands, decompose(x, 8), strict=True):
         assert band.dtype == torch.float32
         np.testing.assert_allclose(band.numpy(), truth, atol=1e-5, rtol=1e-5)
 

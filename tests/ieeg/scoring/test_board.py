@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ import pytest
 from mvpa_ts.ieeg import simulate_recording
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.baselines import BaselineDetector
-from mvpa_ts.ieeg.scoring import board as module
 from mvpa_ts.ieeg.scoring.board import ADDED, Added, add_detector, board
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
@@ -90,7 +90,7 @@ def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys):
     assert "--add: there is no file nowhere.py" in capsys.readouterr().err
 
 
-def test_the_example_of_the_docstring_runs(monkeypatch):
+def test_the_example_of_the_page_runs(monkeypatch):
     def predict(signal, sfreq, model):
         return np.arange(0.0, len(signal) / sfreq, 0.5), np.full(int(len(signal) / sfreq * 2), 0.25)
 
@@ -98,7 +98,8 @@ def test_the_example_of_the_docstring_runs(monkeypatch):
     fake.predict_channel_seizure_probability = predict
     monkeypatch.setitem(sys.modules, "brainmaze_eeg_models.seizure", fake)
     monkeypatch.setitem(sys.modules, "brainmaze_eeg_models", types.ModuleType("brainmaze_eeg_models"))
-    example = re.search(r"\n\n((?:    .*\n|\n)+)", module.__doc__)[1]
+    page = (Path(__file__).parents[3] / "docs" / "lab.md").read_text(encoding="utf-8")
+    example = re.search(r"brainmaze as the\nexample:\n\n((?:    .*\n|\n)+)", page)[1]
     lines = [line[4:] for line in example.splitlines()]
     assert len([line for line in lines if line]) <= 11
     exec("\n".join(lines), {})
