@@ -124,8 +124,9 @@ def assert_one_graph_for_all_channels(backend_name: str, masked: bool, window: i
     assert graphs[1] == graphs[2], graphs
 
 
-# Without a mask the graph is a part of the one with it.
-@pytest.mark.parametrize("masked", [pytest.param(False, marks=pytest.mark.slow), True])
+# 20 s of tracing; in small: released rows of masked samples, in test_compiled_networks.py.
+@pytest.mark.slow
+@pytest.mark.parametrize("masked", [False, True])
 def test_the_module_is_one_graph_for_all_numbers_of_channels(masked: bool) -> None:
     assert_one_graph_for_all_channels("eager", masked)
 

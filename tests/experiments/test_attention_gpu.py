@@ -188,6 +188,7 @@ def test_a_mechanism_that_loses_two_processes_is_left_out_and_time_is_kept(
     assert last.rows[-1]["answer"] == {"failed": "time was over"}
 
 
+@pytest.mark.slow  # 20 s of the interpreter; in small: the quick run of `make test`, and a page of made-up answers
 def test_one_item_of_every_kind_runs_with_interpreted_kernels(tmp_path: Path) -> None:
     """As on a GPU machine: the tree's root on the path, and nothing of pandas or PyWavelets."""
     root = Path(attention_gpu.__file__).parents[2]

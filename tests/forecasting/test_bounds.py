@@ -77,7 +77,8 @@ def test_compiled_networks_of_other_channel_numbers():  # the second number make
         torch.testing.assert_close(compiled(x), network(x))
 
 
-@pytest.mark.parametrize("transform", ["compile", "export", "vmap"])
+# In small: compiled networks of other channel numbers.
+@pytest.mark.parametrize("transform", [pytest.param("compile", marks=pytest.mark.slow), "export", "vmap"])
 def test_bounds_under_transforms(transform):
     network, x = make_network(bounded_channels=CHANNELS), make_windows()
     network.set_bounds(torch.full((CHANNELS,), 4.0), torch.full((CHANNELS,), 6.0))

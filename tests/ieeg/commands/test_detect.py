@@ -310,7 +310,11 @@ def test_missing_file_short_recording_and_headless_model(tmp_path, model_folder,
     assert "finetune it first" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "channels", "segments"), [("sample_ecog", 76, 5), ("sample_seeg", 88, 4)])
+# One of the two by default: each takes a quarter of a minute.
+@pytest.mark.parametrize(
+    ("name", "channels", "segments"),
+    [("sample_ecog", 76, 5), pytest.param("sample_seeg", 88, 4, marks=pytest.mark.slow)],
+)
 @pytest.mark.skipif(not REAL.is_dir(), reason="MVPA_TS_DATA/ieeg is not there: no real recording")
 def test_real_recordings_go_through_whole(tmp_path, model_folder, name, channels, segments):
     options = ["--model", model_folder, "--channels", "all", "--threshold", "0.3"]
