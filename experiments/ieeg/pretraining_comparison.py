@@ -66,11 +66,11 @@ def main() -> None:
         finished = {}
         data: RecordingDataModule | None = None
         for name, architecture in models.items():
-            part = parts / f"{name.replace(' ', '-')}.json"
-            if not part.exists():
+            file = parts / f"{name.replace(' ', '-')}.json"
+            if not file.exists():
                 data = data or cohort(arguments.quick)
-                write_text(part, json.dumps(train(architecture, data, arguments.quick)))
-            finished[name] = json.loads(part.read_text())
+                write_text(file, json.dumps(train(architecture, data, arguments.quick)))
+            finished[name] = json.loads(file.read_text())
         write_results(finished, results)
 
 
@@ -145,7 +145,7 @@ def restored(segments: dict[str, list[Any]]) -> Similarity:
 
 def write_results(finished: dict[str, dict[str, Any]], results: Path) -> None:
     """Tables of similarities and tests, and the loss curves."""
-    similarities = {name: restored(part["segments"]) for name, part in finished.items()}
+    similarities = {name: restored(record["segments"]) for name, record in finished.items()}
     comparison = compare_models(similarities, against=TINY)
     text = markdown(finished, similarities, comparison)
     content = {
@@ -153,17 +153,17 @@ def write_results(finished: dict[str, dict[str, Any]], results: Path) -> None:
             "overall": similarities[name].overall().to_dict("records"),
             "subjects": similarities[name].table().to_dict("records"),
             "ictal_test": str(similarities[name].ictal_test()),
-            **{key: value for key, value in part.items() if key != "segments"},
+            **{key: value for key, value in record.items() if key != "segments"},
         }
-        for name, part in finished.items()
+        for name, record in finished.items()
     }
     content["comparison"] = comparison.to_dict("records")
     write_text(results / "pretraining_comparison.json", json.dumps(content, indent=1) + "\n")
     write_text(results / "pretraining_comparison.md", text)
     style.apply()
     figure, axes = plt.subplots(figsize=(7, 4))
-    for name, part in finished.items():
-        smooth = pd.Series(part["losses"]).rolling(15, min_periods=1).mean()
+    for name, record in finished.items():
+        smooth = pd.Series(record["losses"]).rolling(15, min_periods=1).mean()
         axes.plot(range(1, len(smooth) + 1), smooth, label=name)
     axes.set_xlabel("step")
     axes.set_ylabel("InfoNCE (nats), mean of 15 steps")
@@ -185,13 +185,13 @@ def markdown(finished: dict[str, dict[str, Any]], similarities: dict[str, Simila
         "ictal against interictal | processor s |",
         "|---|--:|--:|--:|--:|--:|--:|---|--:|",
     ]
-    for name, part in finished.items():
+    for name, record in finished.items():
         overall = similarities[name].overall().set_index("state")
         values = [f"{overall.loc['all', reference]:.3f}" for reference in REFERENCES]
         values += [f"{overall.loc[state, 'true']:.3f}" for state in ("ictal", "interictal")]
         test = similarities[name].ictal_test()
         lines.append(
-            f"| {name} | {part['parameters']:,} | {' | '.join(values)} | {test} | {part['processor_seconds']:.0f} |"
+            f"| {name} | {record['parameters']:,} | {' | '.join(values)} | {test} | {record['processor_seconds']:.0f} |"
         )
     lines += [
         "",

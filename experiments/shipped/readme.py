@@ -231,8 +231,8 @@ def classification_summary(rows: pd.DataFrame) -> str:
         found = [rows[(rows["model"] == model) & (rows["dataset"] == dataset)]["accuracy"] for dataset in datasets]
         lines.append(f"| {model} | {' | '.join(accuracy_cell(values) for values in found)} |")
         for path, column in PATHS.items() if model == "MVPA" and "attention_accuracy" in rows else ():
-            own = [rows[(rows["model"] == model) & (rows["dataset"] == name)] for name in datasets]
-            lines.append(f"| {path} | {' | '.join(accuracy_cell(values[column].dropna()) for values in own)} |")
+            by_set = [rows[(rows["model"] == model) & (rows["dataset"] == name)] for name in datasets]
+            lines.append(f"| {path} | {' | '.join(accuracy_cell(values[column].dropna()) for values in by_set)} |")
     lines += cited_rows(datasets)
     seeds = rows[rows["model"] == "MVPA"].groupby("dataset")["seed"].nunique()
     lines += [
@@ -259,10 +259,10 @@ def detection_summary(rows: pd.DataFrame) -> str:
         "kappa": "kappa, raw",
     }
     lines = [f"| simulated, unseen subjects | {' | '.join(columns.values())} |", "|---|" + "---|" * len(columns)]
-    for name, own in rows.groupby("row", sort=False):
-        spread = own[[*columns]].std()
+    for name, runs in rows.groupby("row", sort=False):
+        spread = runs[[*columns]].std()
         cells = [
-            f"{own[column].mean():.2f}" + (f" ± {spread[column]:.2f}" if len(own) > 1 else "") for column in columns
+            f"{runs[column].mean():.2f}" + (f" ± {spread[column]:.2f}" if len(runs) > 1 else "") for column in columns
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     first, seeds = rows.iloc[0], rows.groupby("row")["seed"].nunique().max()
@@ -278,12 +278,12 @@ def detection_summary(rows: pd.DataFrame) -> str:
 def step_summary(step: dict[str, Any]) -> str:
     """What one training step costs beside those of the peers."""
     ratios = {row["model"]: row["times_mvpa"] for row in step["rows"]}
-    own = next(row for row in step["rows"] if row["model"] == "MVPA")
+    ours = next(row for row in step["rows"] if row["model"] == "MVPA")
     return (
-        f"A training step of MVPA ({own['parameters']:,} parameters) on 32 windows of ETTh1 takes "
-        f"{own['milliseconds']:.0f} ms. With their published settings, iTransformer takes {ratios['iTransformer']:.1f} "
-        f"times as long, TimeMixer {ratios['TimeMixer']:.0f} times and PatchTST {ratios['PatchTST']:.0f} times "
-        f"({step['machine']}; steps interleaved).\n"
+        f"A training step of MVPA ({ours['parameters']:,} parameters) on 32 windows of ETTh1 takes "
+        f"{ours['milliseconds']:.0f} ms. With their published settings, iTransformer takes "
+        f"{ratios['iTransformer']:.1f} times as long, TimeMixer {ratios['TimeMixer']:.0f} times and PatchTST "
+        f"{ratios['PatchTST']:.0f} times ({step['machine']}; steps interleaved).\n"
     )
 
 

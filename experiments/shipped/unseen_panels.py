@@ -81,12 +81,12 @@ def wave(seed: int, channels: int, *, shuffled: bool = False) -> Windows:
     """The wave of the board: delay 8 steps a channel, AR(1) source, noise .3."""
     draws = np.random.default_rng([1, seed, channels])
     values = _wave(6000, channels, draws)
-    found = cut(values, 48, 24, None if shuffled else line(channels))
-    floor = wave_floor(found, channels)
+    drawn = cut(values, 48, 24, None if shuffled else line(channels))
+    floor = wave_floor(drawn, channels)
     if shuffled:
         order = torch.tensor(draws.permutation(channels))
-        found = found._replace(past=found.past[..., order], future=found.future[..., order])
-    return found._replace(floor=floor)
+        drawn = drawn._replace(past=drawn.past[..., order], future=drawn.future[..., order])
+    return drawn._replace(floor=floor)
 
 
 def wave_floor(windows: Windows, channels: int) -> float:
@@ -150,12 +150,12 @@ def decoys(seed: int, *, season: bool) -> Windows:
 
 def failing(seed: int) -> Windows:
     """The wave of 12 channels, five of which are lost 64 steps before the end; these alone are scored."""
-    found = wave(seed, 12)
+    drawn = wave(seed, 12)
     lost = np.random.default_rng([15, seed]).permutation(12)[:5]
-    past, future = found.past.clone(), torch.full_like(found.future, torch.nan)
+    past, future = drawn.past.clone(), torch.full_like(drawn.future, torch.nan)
     past[:, -64:, lost] = torch.nan
-    future[..., lost] = found.future[..., lost]
-    return found._replace(past=past, future=future, floor=None)
+    future[..., lost] = drawn.future[..., lost]
+    return drawn._replace(past=past, future=future, floor=None)
 
 
 def random_leaders(seed: int) -> Windows:
@@ -177,8 +177,8 @@ def sea_level(latitude: float, months: int) -> Windows:
     level -= design @ np.linalg.lstsq(design[:240], level[:240], rcond=None)[0]
     level /= level[:240].std(0)
     # The last five years, which no training saw.
-    found = cut(level[len(level) - 60 - 240 :], months, 12, line(level.shape[1]), context=240)
-    return found._replace(last=True)
+    drawn = cut(level[len(level) - 60 - 240 :], months, 12, line(level.shape[1]), context=240)
+    return drawn._replace(last=True)
 
 
 def _stored(name: str) -> dict[str, np.ndarray]:
@@ -205,8 +205,8 @@ def farms() -> Windows:
     """A day of power of ten wind farms, whose wind forecast is known ahead."""
     stored = _stored("gefcom14_wind.npz")["x"]
     power = cut(_standardised(stored[..., 0], len(stored)), 24, 24)
-    known = [cut(stored[..., index], 24, 24) for index in range(1, stored.shape[2])]
-    return power._replace(known=torch.stack([torch.cat([part.past, part.future], 1) for part in known], 3))
+    winds = [cut(stored[..., index], 24, 24) for index in range(1, stored.shape[2])]
+    return power._replace(known=torch.stack([torch.cat([wind.past, wind.future], 1) for wind in winds], 3))
 
 
 def _standardised(values: np.ndarray, rows: int) -> np.ndarray:
@@ -335,8 +335,8 @@ def _parts(
         placed = None if positions is None else positions[group]
         medians.append(switched(rows.nan_to_num(0.0), ~rows.isnan(), horizon=horizon, positions=placed)[..., 4])
         single.append(switched.regressions[0][..., :horizon])  # the first is of the steps
-    found = torch.cat(medians, 2)
-    return (found[..., 0] if not arm.panel else found), torch.cat(single, 1)
+    joined = torch.cat(medians, 2)
+    return (joined[..., 0] if not arm.panel else joined), torch.cat(single, 1)
 
 
 def error(windows: Windows, medians: Tensor) -> float:
@@ -353,8 +353,8 @@ def rows(network: BaseForecaster, names: list[str], seeds: int, number: int | No
     for task in names:
         for seed in range(1, (1 if task.startswith(REAL) else seeds) + 1):
             windows = TASKS[task](seed)
-            known = None if windows.known is None else windows.known[:number]
-            windows = windows._replace(past=windows.past[:number], future=windows.future[:number], known=known)
+            ahead = None if windows.known is None else windows.known[:number]
+            windows = windows._replace(past=windows.past[:number], future=windows.future[:number], known=ahead)
             if windows.floor is not None:
                 yield {"task": task, "seed": seed, "forecaster": "floor", "mse": windows.floor, "seconds": 0.0}
             last = windows.past.nan_to_num(0.0)[:, -1:].expand_as(windows.future)

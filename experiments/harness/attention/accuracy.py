@@ -66,8 +66,8 @@ def error_ratios(
 ) -> dict[str, float]:
     """For the output and every gradient: error over the error of the standard, the worst of all block sizes."""
     drawn = [squared_errors(case, impl, device, dtype, options, seed, positions, part) for seed in range(draws)]
-    allowed, found = (torch.stack(squares).sum(0) for squares in zip(*drawn, strict=True))
-    ratios = (found / allowed).sqrt().nan_to_num(nan=math.inf).amax(0)
+    allowed, reached = (torch.stack(squares).sum(0) for squares in zip(*drawn, strict=True))
+    ratios = (reached / allowed).sqrt().nan_to_num(nan=math.inf).amax(0)
     return dict(zip(("output", *case.shapes), ratios.tolist(), strict=True))
 
 
@@ -92,13 +92,13 @@ def squared_errors(
     # What rounding the exact result costs, should the standard happen to be exact.
     rounding = torch.stack([true.square().mean().cpu() for true in exact]) * (torch.finfo(dtype).eps / 4) ** 2
     allowed = torch.maximum(squares([given.to(dtype).double() for given in standard]), rounding)
-    found = []
+    of_kernels = []
     if positions is None:
         positions = range(MOST_CANDIDATES if impl == "triton" else 1)
     for position in positions:
         with blocks_at(position if impl == "triton" else None):
-            found.append(squares(evaluate(case, impl, device, dtype, dtype, options, seed, part)))
-    return allowed, torch.stack(found)
+            of_kernels.append(squares(evaluate(case, impl, device, dtype, dtype, options, seed, part)))
+    return allowed, torch.stack(of_kernels)
 
 
 class Part(NamedTuple):
@@ -155,10 +155,10 @@ def evaluate(
         cotangent = cotangent * chosen
     inputs = [x.to(computed).requires_grad_() for x in tensors.values()]
     output = mvpa_attention(*inputs, impl=impl, **options)  # type: ignore[arg-type]
-    found = [output.detach(), *torch.autograd.grad(output, inputs, cotangent)]
+    results = [output.detach(), *torch.autograd.grad(output, inputs, cotangent)]
     if part and impl != "reference":
-        found = [part.of(name, x, groups) for name, x in zip(names, found, strict=True)]
-    return [x.double() for x in found]
+        results = [part.of(name, x, groups) for name, x in zip(names, results, strict=True)]
+    return [x.double() for x in results]
 
 
 class _RoundedBetween(torch.autograd.Function):

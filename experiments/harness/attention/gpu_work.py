@@ -71,21 +71,21 @@ def perform(kind: str, **arguments: Any) -> dict[str, Any]:
 
 def describe_device(device: torch.device) -> dict[str, Any]:
     """The device and the software, after one product on it."""
-    found: dict[str, Any] = {"device": "CPU", "torch": torch.__version__}
+    facts: dict[str, Any] = {"device": "CPU", "torch": torch.__version__}
     if device.type == "cuda":
         import triton
 
         properties = torch.cuda.get_device_properties(device)
-        found |= {"device": properties.name, "triton": triton.__version__, "cuda": torch.version.cuda}
-        found |= {"multiprocessors": properties.multi_processor_count, "GiB": properties.total_memory / 2**30}
-        found |= {"cudnn": torch.backends.cudnn.version(), "capability": list(torch.cuda.get_device_capability(device))}
+        facts |= {"device": properties.name, "triton": triton.__version__, "cuda": torch.version.cuda}
+        facts |= {"multiprocessors": properties.multi_processor_count, "GiB": properties.total_memory / 2**30}
+        facts |= {"cudnn": torch.backends.cudnn.version(), "capability": list(torch.cuda.get_device_capability(device))}
         asked = "driver_version,clocks.sm,clocks.max.sm,power.draw,power.limit,temperature.gpu"
         command = ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader"]
         printed = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-        found |= {asked: printed.stdout.strip() or printed.stderr[:200]}
+        facts |= {asked: printed.stdout.strip() or printed.stderr[:200]}
     x = torch.randn(64, 64, device=device)
     (x @ x).sum().item()
-    return found
+    return facts
 
 
 def check(
@@ -122,26 +122,26 @@ def measure(
     """Median milliseconds and peak GiB beyond the inputs, of both passes; or why there are none."""
     attend = _contender(mechanism, case)
     inputs = case.inputs(device, dtype)
-    found: dict[str, Any] = {"GFLOP": [work(case, backward) / 1e9 for backward in (False, True)]}
+    answer: dict[str, Any] = {"GFLOP": [work(case, backward) / 1e9 for backward in (False, True)]}
     if mechanism.startswith("MVPA sdpa"):
-        found["called"] = chosen_backend(case, inputs, mechanism)
+        answer["called"] = chosen_backend(case, inputs, mechanism)
 
     def forward() -> None:
         with torch.no_grad():
             attend(inputs)
 
     try:
-        found[PASSES[0]] = timed(forward, device, budget)
-        found[PASSES[1]] = timed(_both(attend, inputs), device, budget)
+        answer[PASSES[0]] = timed(forward, device, budget)
+        answer[PASSES[1]] = timed(_both(attend, inputs), device, budget)
     except torch.OutOfMemoryError:  # the forward pass may have been measured before
-        found["failed"] = OUT_OF_MEMORY
+        answer["failed"] = OUT_OF_MEMORY
     except Exception as error:
-        found |= {"failed": f"{type(error).__name__}: {error}"[:500], "traceback": traceback.format_exc()[-6000:]}
+        answer |= {"failed": f"{type(error).__name__}: {error}"[:500], "traceback": traceback.format_exc()[-6000:]}
     if mechanism == "FlashMVPA" and device.type == "cuda":
         from mvpa_ts.attention.triton import tuning
 
-        found["candidates taken"] = sorted(f"{kernel[1][index]}" for kernel, index in tuning._chosen.items())[-8:]
-    return found
+        answer["candidates taken"] = sorted(f"{kernel[1][index]}" for kernel, index in tuning._chosen.items())[-8:]
+    return answer
 
 
 def work(case: Case, backward: bool) -> float:
@@ -244,9 +244,9 @@ def train(
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.detach())
 
-    found = timed(step, device, 0.5, least=steps)
-    rate = batch * segments * channels / found["ms"] * 1e3
-    return found | {"tokens/s": rate, "loss": [losses[0].item(), losses[-1].item()]}
+    timing = timed(step, device, 0.5, least=steps)
+    rate = batch * segments * channels / timing["ms"] * 1e3
+    return timing | {"tokens/s": rate, "loss": [losses[0].item(), losses[-1].item()]}
 
 
 def profile(mechanism: str, case: Case, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:

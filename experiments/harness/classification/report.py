@@ -34,9 +34,9 @@ def markdown_report(rows: pd.DataFrame) -> str:
     ]
     models = sorted(rows["model"].unique(), key=lambda name: order.get(name, len(order)))
     for model in models:
-        own = rows[rows["model"] == model]
-        cells = [accuracy_cell(own[own["dataset"] == dataset]["accuracy"]) for dataset in datasets]
-        seeds = own.groupby("dataset")["seed"].nunique()
+        runs = rows[rows["model"] == model]
+        cells = [accuracy_cell(runs[runs["dataset"] == dataset]["accuracy"]) for dataset in datasets]
+        seeds = runs.groupby("dataset")["seed"].nunique()
         count = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
         lines.append(f"| {model} | {' | '.join(cells)} | {count} |")
     lines += [f"{row} |" for row in cited_rows(datasets)]
@@ -48,9 +48,9 @@ def markdown_report(rows: pd.DataFrame) -> str:
         "selected_on_test": "selected on test",
     }
     for model, (column, name) in itertools.product(models, columns.items()):
-        own = rows[(rows["model"] == model) & rows[column].notna()]
-        if not own.empty and (column != "kernel_accuracy" or model == "MVPA"):
-            cells = [accuracy_cell(own[own["dataset"] == dataset][column]) for dataset in datasets]
+        runs = rows[(rows["model"] == model) & rows[column].notna()]
+        if not runs.empty and (column != "kernel_accuracy" or model == "MVPA"):
+            cells = [accuracy_cell(runs[runs["dataset"] == dataset][column]) for dataset in datasets]
             lines.append(f"| {model} | {name} | {' | '.join(cells)} |")
     lines += [
         "",
@@ -62,10 +62,10 @@ def markdown_report(rows: pd.DataFrame) -> str:
     for model in models:
         cells = []
         for dataset in datasets:
-            own = rows[(rows["model"] == model) & (rows["dataset"] == dataset)]
-            count = own["parameters"].dropna()
+            runs = rows[(rows["model"] == model) & (rows["dataset"] == dataset)]
+            count = runs["parameters"].dropna()
             size = f", {int(count.iloc[0]):,}" if len(count) else ""
-            cells.append("–" if own.empty else f"{own['processor_seconds'].mean():.0f} s{size}")
+            cells.append("–" if runs.empty else f"{runs['processor_seconds'].mean():.0f} s{size}")
         lines.append(f"| {model} | {' | '.join(cells)} |")
     lines += ["", "All ten sets of the paper. Rows in italics are cited as it prints them, not run:", ""]
     return "\n".join([*lines, *paper_table(rows), "", machines(rows), ""])
@@ -85,8 +85,8 @@ def paper_table(rows: pd.DataFrame) -> list[str]:
     sets = list(paper.classification().columns)
     lines = ["| model | " + " | ".join(sets) + " |", "|---|" + "---|" * len(sets)]
     for name, column in {"MVPA": "accuracy", **PATHS}.items():
-        own = rows[rows["model"] == "MVPA"]
-        cells = [accuracy_cell(own[own["dataset"] == dataset][column]) for dataset in sets]
+        runs = rows[rows["model"] == "MVPA"]
+        cells = [accuracy_cell(runs[runs["dataset"] == dataset][column]) for dataset in sets]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines + cited_rows(sets)
 
@@ -112,8 +112,8 @@ def plot(rows: pd.DataFrame, path: Path) -> None:
     models = [name for name in MODELS if name in set(rows["model"])][::-1]
     figure, axes = plt.subplots(1, len(datasets), figsize=(2.1 * len(datasets) + 1.5, 3), sharey=True, squeeze=False)
     for axis, dataset in zip(axes[0], datasets, strict=True):
-        own = rows[rows["dataset"] == dataset].groupby("model")["accuracy"]
-        mean, spread = (100 * own.mean()).reindex(models), (100 * own.std()).reindex(models).fillna(0.0)
+        runs = rows[rows["dataset"] == dataset].groupby("model")["accuracy"]
+        mean, spread = (100 * runs.mean()).reindex(models), (100 * runs.std()).reindex(models).fillna(0.0)
         colours = [style.BLUE if name in COMPONENTS else style.GREY for name in models]
         axis.barh(models, mean.fillna(0.0), xerr=spread, color=colours)
         axis.set(title=dataset, xlabel="accuracy (%)", xlim=(0, 100))

@@ -256,6 +256,6 @@ def simulated_animal(folder: Path, seed: int, *, num_channels: int = 16, seconds
             name = f"interictal_run-{run:02d}"
             parts[name], gains[name] = (first, first + 38), np.exp(drift + random.normal(0, 0.08))
     for name, (first, last) in parts.items():
-        part = background_of(whole.crop(first, first + int(last - first)), gains[name])
-        write_edf(part, folder / f"sub-dog_task-{name}_ieeg.edf")
+        stretch = background_of(whole.crop(first, first + int(last - first)), gains[name])
+        write_edf(stretch, folder / f"sub-dog_task-{name}_ieeg.edf")
     return folder

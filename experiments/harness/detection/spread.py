@@ -43,12 +43,12 @@ def spread_scores(segments: Segments) -> npt.NDArray[np.float64]:
     for index in range(segments.num_segments):
         middle = int((min(index, count - 1) + 0.5) * SEGMENT)
         begin = min(max(middle - WINDOW // 2, 0), max(x.shape[1] - WINDOW, 0))
-        part = x[:, begin : begin + WINDOW]
+        stretch = x[:, begin : begin + WINDOW]
         # Spikes and pops would decide alone.
-        limit = 4.5 * np.median(np.abs(part), axis=1, keepdims=True)
-        part = np.clip(part, -limit, limit)
-        part = part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-9)
-        spectrum = scipy_fft.rfft(part, size, axis=1)
+        limit = 4.5 * np.median(np.abs(stretch), axis=1, keepdims=True)
+        stretch = np.clip(stretch, -limit, limit)
+        stretch = stretch / np.maximum(np.linalg.norm(stretch, axis=1, keepdims=True), 1e-9)
+        spectrum = scipy_fft.rfft(stretch, size, axis=1)
         correlation = scipy_fft.irfft(spectrum[first] * spectrum[second].conj(), size, axis=1)
         opposite = np.roll(correlation[:, ::-1], 1, axis=1)
         scores[index] = np.abs(correlation - opposite)[:, LAGS].max() / 2

@@ -174,9 +174,9 @@ def by_model(results: Path) -> Figure:
 
 def _of_subjects(table: pd.DataFrame, state: str, reference: str) -> np.ndarray:
     """Mean of each subject in a state; "all" weighs states by their segments."""
-    part = table if state == "all" else table[table["state"] == state]
-    sums = (part[reference] * part["segments"]).groupby(part["subject"]).sum()
-    return (sums / part.groupby("subject")["segments"].sum()).to_numpy()
+    chosen = table if state == "all" else table[table["state"] == state]
+    sums = (chosen[reference] * chosen["segments"]).groupby(chosen["subject"]).sum()
+    return (sums / chosen.groupby("subject")["segments"].sum()).to_numpy()
 
 
 def _first(segments: Segments, count: int) -> np.ndarray:

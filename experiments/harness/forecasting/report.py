@@ -98,10 +98,9 @@ def cited_rows(dataset: str, horizons: list[int]) -> list[str]:
     rows, averages = paper.forecasting(), paper.forecasting_averages()
     lines = []
     for model, name in zip(dict.fromkeys(rows["model"]), averages, strict=True):
-        own = rows[(rows["model"] == model) & (rows["dataset"] == dataset)].set_index("horizon")
-        cells = [
-            "{mse:.2f} / {mae:.2f}".format(**own.loc[horizon]) if horizon in own.index else "–" for horizon in horizons
-        ]
+        cited = rows[(rows["model"] == model) & (rows["dataset"] == dataset)].set_index("horizon")
+        text = "{mse:.2f} / {mae:.2f}"
+        cells = [text.format(**cited.loc[step]) if step in cited.index else "–" for step in horizons]
         lines.append(f"| *{name}, paper* | {' | '.join(cells)} | {averages[name][dataset]} | | | |")
     for name, mean in CITED.items():
         printed = dict(zip(HORIZONS, CITED_HORIZONS.get(name, {}).get(dataset, ()), strict=False))
@@ -133,8 +132,8 @@ def plot(rows: pd.DataFrame, path: Path) -> None:
         return
     for dataset, axis in axes.items():
         labels = []
-        for index, (model, own) in enumerate(_shown(rows[rows["dataset"] == dataset])):
-            error = own.groupby("horizon")["test_mse"]
+        for index, (model, runs) in enumerate(_shown(rows[rows["dataset"] == dataset])):
+            error = runs.groupby("horizon")["test_mse"]
             mean, spread = error.mean(), error.std().fillna(0.0)
             line = "--" if model in PEER_SETTINGS else ":" if model.startswith("Linear") else "-"
             axis.errorbar(mean.index, mean, spread, marker="osD^v<>"[index // 7], linestyle=line, capsize=2)
@@ -151,9 +150,9 @@ def plot_cost(rows: pd.DataFrame, path: Path) -> None:
     for dataset, axis in axes.items():
         labels = []
         part = rows[(rows["dataset"] == dataset) & (rows["horizon"] == rows["horizon"].min())]
-        for model, own in _shown(part):
-            seconds, error = max(own["seconds"].mean(), 0.01), own["test_mse"].mean()
-            axis.scatter(seconds, error, s=2 * own["parameters"].iloc[0] ** 0.4, alpha=0.7)
+        for model, runs in _shown(part):
+            seconds, error = max(runs["seconds"].mean(), 0.01), runs["test_mse"].mean()
+            axis.scatter(seconds, error, s=2 * runs["parameters"].iloc[0] ** 0.4, alpha=0.7)
             labels.append((seconds, error, model))
         axis.set(
             title=f"{dataset}, horizon {rows['horizon'].min()}",

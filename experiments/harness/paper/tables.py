@@ -45,13 +45,13 @@ def forecasting(name: str = "generic_timeseries") -> pd.DataFrame:
     """MSE and MAE of each model, data set and horizon; `name` may be ``generic_timeseries_ablation``."""
     heads, _, *rows = cells(name)
     models = [head.removesuffix(" (ours)") for head in heads[2::2]]
-    found, dataset = [], ""
+    records, dataset = [], ""
     for row in rows:
         dataset = row[0] or dataset
         for index, model in enumerate(models):
             mse, mae = (number(text) for text in row[2 + 2 * index : 4 + 2 * index])
-            found.append({"model": model, "dataset": dataset, "horizon": int(row[1]), "mse": mse, "mae": mae})
-    return pd.DataFrame(found)
+            records.append({"model": model, "dataset": dataset, "horizon": int(row[1]), "mse": mse, "mae": mae})
+    return pd.DataFrame(records)
 
 
 def forecasting_averages() -> dict[str, dict[str, str]]:
@@ -111,9 +111,9 @@ def treebank_channels() -> pd.DataFrame:
 def efficiency(name: str) -> pd.DataFrame:
     """Milliseconds and GB over T and C, of a table whose name ends in ``_perf``."""
     heads, *rows = cells(name)
-    found = []
+    records = []
     for row in rows:
         for channels, text in zip(heads[1:], row[1:], strict=True):
             time, memory = text.split(" / ")
-            found.append((int(row[0]), int(channels), float(time.split()[0]), float(memory.split()[0])))
-    return pd.DataFrame(found, columns=["T", "C", "ms", "GB"])
+            records.append((int(row[0]), int(channels), float(time.split()[0]), float(memory.split()[0])))
+    return pd.DataFrame(records, columns=["T", "C", "ms", "GB"])
