@@ -67,6 +67,7 @@ def main(arguments: list[str]) -> None:
         check_kind,
         events_table,
         find_recordings,
+        linked_recordings,
         other_recordings,
         warn_of_shared_names,
     )
@@ -103,6 +104,8 @@ def main(arguments: list[str]) -> None:
             )
     others = [other for path in files_of if path.is_dir() for other in other_recordings(path)]
     left_out: list[Row] = [(other.name, "", "of a kind that is not read") for other in others]
+    links = {link: to for path in files_of if path.is_dir() for link, to in linked_recordings(path).items()}
+    left_out += [(link.name, "", f"a link to {to.name}, which is read once") for link, to in links.items()]
     failed: list[str] = []
     seen: dict[str | tuple[str, type[Warning], int], int] = {}
     for number, outcome in enumerate(_outcomes(_task(options), outputs, options.jobs, options.scheduler), start=1):
@@ -120,7 +123,7 @@ def main(arguments: list[str]) -> None:
             left_out.append((outcome.file.name, "", f"failed: {_named(outcome.file, outcome.error)}"))
         if len(files) > 1 and (options.jobs > 1 or options.scheduler):
             print(f"{number} of {len(files)} files done", file=sys.stderr)
-    _report(left_out, [other.name for other in others] + failed, outputs, Path(options.output))
+    _report(left_out, [path.name for path in (*others, *links)] + failed, outputs, Path(options.output))
     if failed:
         raise CommandError(f"{len(failed)} of {len(files)} recordings failed: {', '.join(sorted(failed))}")
     # Said at the end too, with an exit status: a script would else take the folder for complete.

@@ -303,13 +303,6 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
     # A subject's folder of SWEC is one recording, although it holds many files.
     if folder.is_file() or _is_swec(folder):
         return [folder]
-    recordings: set[Path] = set()
-    for parent, names in _folders(folder):
-        if _is_swec(parent):
-            recordings.add(parent)
-            continue
-        names = {name for name in names if name.lower().endswith(SUFFIXES)}
-        recordings |= {parent / name for name in names if not _is_later_part(parent, name, names)}
     if others := other_recordings(folder):
         listed = ", ".join(str(path.relative_to(folder)) for path in others[:5]) + (", …" if others[5:] else "")
         warnings.warn(
@@ -317,19 +310,36 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
             f"them to EDF (or unpack them), or in Python use {FROM_MNE}",
             stacklevel=2,
         )
+    recordings, links = _with_links(folder)
+    if links:
+        listed = ", ".join(f"{path.relative_to(folder)} ({links[path].relative_to(folder)})" for path in [*links][:5])
+        more = ", …" if len(links) > 5 else ""
+        warnings.warn(
+            f"{folder}: links to recordings that are there already are left out: {listed}{more}", stacklevel=2
+        )
+    return recordings
+
+
+def linked_recordings(folder: str | os.PathLike[str]) -> dict[Path, Path]:
+    """Links below a folder that `find_recordings` leaves out, and the recording that each leads to."""
+    folder = Path(folder)
+    return {} if _is_swec(folder) else _with_links(folder)[1]
+
+
+def _with_links(folder: Path) -> tuple[list[Path], dict[Path, Path]]:
+    recordings: set[Path] = set()
+    for parent, names in _folders(folder):
+        if _is_swec(parent):
+            recordings.add(parent)
+            continue
+        names = {name for name in names if name.lower().endswith(SUFFIXES)}
+        recordings |= {parent / name for name in names if not _is_later_part(parent, name, names)}
     once: dict[str, Path] = {}
     # The file itself before links to it.
     for path in sorted(recordings, key=lambda path: (path.is_symlink(), path)):
         once.setdefault(os.path.realpath(path), path)
-    if links := sorted(recordings - {*once.values()}):
-        listed = ", ".join(
-            f"{path.relative_to(folder)} ({once[os.path.realpath(path)].relative_to(folder)})" for path in links[:5]
-        )
-        warnings.warn(
-            f"{folder}: links to recordings that are there already are left out: {listed}{', …' if links[5:] else ''}",
-            stacklevel=2,
-        )
-    return sorted(once.values())
+    links = sorted(recordings - {*once.values()})
+    return sorted(once.values()), {path: once[os.path.realpath(path)] for path in links}
 
 
 def other_recordings(folder: str | os.PathLike[str]) -> list[Path]:

@@ -44,7 +44,7 @@ def _forecaster() -> Saved:
     from mvpa_ts.adapters.sktime import MVPAForecaster
 
     y = waves(columns=3)
-    made = [
+    pair = [
         fitted(y, channel_order=list(order), random_state=seed) for seed, order in enumerate([("c2", "c0", "c1"), y])
     ]
 
@@ -52,7 +52,7 @@ def _forecaster() -> Saved:
         again = MVPAForecaster.from_files(folder, finetune_steps=0)
         return again.channel_order, again.fit(y, fh=[1, 2]).predict().to_numpy().tolist()
 
-    return Saved(*made, lambda forecaster, folder: forecaster.to_files(folder), read)
+    return Saved(*pair, lambda forecaster, folder: forecaster.to_files(folder), read)
 
 
 def _classifier() -> Saved:
@@ -60,7 +60,7 @@ def _classifier() -> Saved:
 
     sizes = {"num_heads": 1, "mlp_dim": 4, "width": 4, "conv_layers": 1, "tokens": 4}
     X = np.random.default_rng(0).standard_normal((6, 2, 12))
-    made = [
+    pair = [
         MVPAClassifier(
             dim=4, num_layers=1, network=sizes, max_steps=1, kernel_features=0, validation_fraction=0.0, num_networks=1,
             random_state=seed,
@@ -72,7 +72,7 @@ def _classifier() -> Saved:
         again = MVPAClassifier.from_files(folder)
         return again.predict(X).tolist(), again.predict_proba(X).tolist()
 
-    return Saved(*made, lambda classifier, folder: classifier.to_files(folder), read)
+    return Saved(*pair, lambda classifier, folder: classifier.to_files(folder), read)
 
 
 def _host() -> Saved:
@@ -83,16 +83,16 @@ def _host() -> Saved:
     frame = waves(columns=2).to_timestamp().rename_axis("ds").reset_index().melt("ds", var_name="unique_id")
     frame = frame.rename(columns={"value": "y"})
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
-    made = []
+    pair = []
     for seed in (1, 2):
         model = MVPA(h=3, input_size=6, n_series=2, hidden_size=8, n_heads=2, max_steps=1, random_seed=seed, **quiet)
-        made.append(NeuralForecast([model], freq="MS"))
-        made[-1].fit(frame)
+        pair.append(NeuralForecast([model], freq="MS"))
+        pair[-1].fit(frame)
 
     def read(folder: Path) -> Any:
         return NeuralForecast.load(str(folder)).predict()["MVPA"].tolist()
 
-    return Saved(*made, lambda host, folder: host.save(str(folder), overwrite=True), read, (Exception,))
+    return Saved(*pair, lambda host, folder: host.save(str(folder), overwrite=True), read, (Exception,))
 
 
 def _base() -> Saved:
@@ -113,13 +113,13 @@ def _mvpformer() -> Saved:
     from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
 
     sizes = {"dim": 16, "mlp_dim": 24, "num_layers": 1, "context": 4, "num_classes": 2}
-    made = [MVPFormer(mvpformer_tiny(**sizes, threshold=threshold)).eval() for threshold in (0.25, 0.75)]
+    pair = [MVPFormer(mvpformer_tiny(**sizes, threshold=threshold)).eval() for threshold in (0.25, 0.75)]
 
     def read(folder: Path) -> Any:
         model = MVPFormer.from_pretrained(folder)
         return model.config.threshold, [float(weight.detach().double().sum()) for weight in model.parameters()]
 
-    return Saved(*made, lambda model, folder: model.save_pretrained(folder), read)
+    return Saved(*pair, lambda model, folder: model.save_pretrained(folder), read)
 
 
 _SAVES = {

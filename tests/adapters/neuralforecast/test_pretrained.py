@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MAE, DistributionLoss, MQLoss, QuantileLoss
 
@@ -233,3 +235,36 @@ def test_covariates_of_missing_rows_are_read_where_they_are_given(covariate_too)
         future=future[None, :, None, None],
     )  # fmt: skip
     np.testing.assert_allclose(found, expected[0, :, 0].detach().numpy(), rtol=1e-4)
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 99), count=st.integers(2, 4), batch=st.sampled_from([1, 3, 32]), unit=st.sampled_from([1, 1e3])
+)
+def test_what_must_not_change_a_forecast(seed: int, count: int, batch: int, unit: float) -> None:
+    """Order of rows and of series by name, batches, units, a second forecast; not the panel, which is read together."""
+    rng = np.random.default_rng(seed)
+    names = [f"s{row}" for row in range(count)]
+    dates = pd.date_range("2024-01-01", periods=50, freq="h")
+    rows = pd.concat(
+        pd.DataFrame({"unique_id": name, "ds": dates, "y": rng.normal(size=50).cumsum() + 5}) for name in names
+    )
+    expected = _forecast_of(rows, 32).set_index(["unique_id", "ds"])["PretrainedMVPA"]
+    renamed = dict(zip(names, rng.permutation(names), strict=True))
+    changed = rows.assign(y=rows["y"] * unit, unique_id=rows["unique_id"].map(renamed))
+    changed = changed.sample(frac=1, random_state=seed)
+    forecast = _forecast_of(changed, batch)
+    back = {new: old for old, new in renamed.items()}
+    forecast = forecast.assign(unique_id=forecast["unique_id"].map(back)).set_index(["unique_id", "ds"])
+    np.testing.assert_allclose(
+        forecast["PretrainedMVPA"][expected.index] / unit, expected, rtol=1e-4, atol=1e-4 * rows["y"].std()
+    )
+
+
+def _forecast_of(rows: pd.DataFrame, batch: int) -> pd.DataFrame:
+    model = MVPA.from_pretrained("base", h=4, batch_size=batch, inference_windows_batch_size=batch, **QUIET)
+    host = NeuralForecast([model], freq="h")
+    host.fit(rows)
+    forecast = host.predict()
+    pd.testing.assert_frame_equal(host.predict(), forecast, check_exact=True)
+    return forecast

@@ -51,6 +51,26 @@ def test_detect_and_evaluate_list_it(tmp_path, capsys):
     assert capsys.readouterr().out.split("left out:\n")[1].splitlines() == said[:4]
 
 
+def test_links_to_recordings_that_are_there_are_listed(tmp_path, capsys):
+    folder = study(tmp_path / "in")
+    for name in ("broken.edf", "other.trc"):
+        (folder / name).unlink()
+    (folder / "again.edf").symlink_to(folder / "night.edf")
+    with pytest.warns(UserWarning, match=r"links to recordings that are there already are left out: again.edf \(night"):
+        assert main(["detect", str(folder), "--model", "line-length", "-o", str(tmp_path / "results")]) == 0
+    assert "  again.edf: a link to night.edf, which is read once\n" in capsys.readouterr().err
+    run = json.loads((tmp_path / "results" / "night" / "run.json").read_text())
+    assert run["files_left_out"] == ["again.edf"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        segments = SimpleNamespace(recording=read_recording(folder / "night.edf"))
+    training = SimpleNamespace(segments=[segments])
+    _list_left_out(
+        SimpleNamespace(sources=[folder], validation_sources=None, training=training, validation=None), tmp_path
+    )
+    assert "  again.edf: a link to night.edf, which is read once\n" in capsys.readouterr().err
+
+
 def test_results_of_an_earlier_run_are_named(tmp_path, capsys):
     folder, results = study(tmp_path / "in"), tmp_path / "results"
     with warnings.catch_warnings():
