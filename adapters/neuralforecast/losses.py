@@ -29,8 +29,10 @@ def flattened(output: Tensor, loss: nn.Module) -> Tensor:
 
 
 def sorted_quantiles(output: Tensor, loss: nn.Module) -> Tensor:
-    """Outputs [B, h, N, Q] of a multi-quantile loss, sorted so that no two quantiles cross; others unchanged."""
-    return quantiles.in_order(output, loss.quantiles) if isinstance(loss, (MQLoss, HuberMQLoss)) else output
+    """The network's quantiles [B, h, N, Q], which increase, in the order of a multi-quantile loss; others unchanged."""
+    if (quantile_levels := levels(loss)) is None:
+        return output
+    return output.sort(dim=-1, stable=True).values[..., quantile_levels.argsort().argsort()]
 
 
 def levels(loss: nn.Module) -> Tensor | None:
@@ -38,10 +40,17 @@ def levels(loss: nn.Module) -> Tensor | None:
     return loss.quantiles if isinstance(loss, (MQLoss, HuberMQLoss)) else None
 
 
+def is_central(loss: nn.Module) -> bool:
+    """Whether the middle output is a mean or a median."""
+    if (quantile_levels := levels(loss)) is not None:
+        return abs(float(quantile_levels.sort().values[(len(quantile_levels) - 1) // 2]) - 0.5) < 1e-3
+    return type(loss).__name__ in ("MAE", "MSE", "RMSE", "HuberLoss", "TukeyLoss")  # not a loss of one quantile
+
+
 def start_in_order(outputs: nn.Linear, loss: nn.Module) -> None:
     """Start the quantiles of a multi-quantile loss apart, see `mvpa_ts.forecasting.quantiles.start_in_order`."""
     if isinstance(loss, (MQLoss, HuberMQLoss)):
-        quantiles.start_in_order(outputs, loss.quantiles)
+        quantiles.start_in_order(outputs, loss.quantiles.sort().values)
 
 
 def location_outputs(loss: nn.Module) -> tuple[int, ...] | None:

@@ -17,7 +17,7 @@ from einops import rearrange
 from neuralforecast.common._base_model import BaseModel, pl
 from neuralforecast.common._scalers import TemporalNorm
 from neuralforecast.core import MODEL_FILENAME_DICT
-from neuralforecast.losses.pytorch import MAE
+from neuralforecast.losses.pytorch import MAE, MSE, RMSE
 from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast import losses
@@ -33,7 +33,7 @@ from mvpa_ts.forecasting.network.mixing import mixing_share
 from mvpa_ts.forecasting.onnx import to_onnx
 from mvpa_ts.forecasting.training import ForecasterTraining
 from mvpa_ts.random_state import OwnRandomState
-from mvpa_ts.windows import FeatureScaling, Scaling
+from mvpa_ts.windows import FeatureScaling, Scaling, Windows
 
 _DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(ForecastingConfig)}
 _OWN = {  # fields of ForecastingConfig that are arguments here, by their name here
@@ -182,6 +182,8 @@ class MVPA(PanelModel):
     EXOGENOUS_HIST = True
     EXOGENOUS_STAT = True
     EXOGENOUS_CAT = True
+
+    _windows: Windows | None = None  # to solve regressions on when the training ends
 
     def __init__(
         self,
@@ -430,6 +432,9 @@ class MVPA(PanelModel):
         windows_count = panel.windows_count(lookback=lookback, horizon=self.h)
         lowers_mixing_rate = self._training.lowers_rates(self, windows_count) and self.network.mixing is not None
         regressions = self.network.regressions if panel.in_memory else None
+        self._windows = None
+        if self.network.fitted is not None:
+            self.network.fitted.clear()
         if not lowers_mixing_rate and settings.ridge is None and regressions is None:
             return
         windows = panel.windows(explained, lookback=self.input_size, horizon=self.h, cycle_column=self.cycle_column)
@@ -437,6 +442,9 @@ class MVPA(PanelModel):
         self._training.prepare(windows_count, share, self._largest_deviation())
         if regressions is not None:
             regressions.start(windows.channels(order))
+            if self.network.fitted is not None and self._reads_units and losses.is_central(self.loss):
+                ordered, view = windows.channels(order), self.view(len(panel), torch.device("cpu"))
+                self._windows = replace(ordered, channel_inputs={**view.inputs, **ordered.channel_inputs})
         if settings.ridge is not None:
             start_in_closed_form(
                 self.network,
@@ -445,6 +453,14 @@ class MVPA(PanelModel):
                 cycle_strength=settings.cycle_strength,
                 reversion_strength=settings.reversion_strength,
             )
+
+    def on_train_end(self) -> None:  # a hook of Lightning
+        """Keep the average, and solve regressions on the rows of training beside the network that it is."""
+        super().on_train_end()
+        windows, self._windows = self._windows, None
+        if windows is not None and self.network.fitted is not None:
+            power = 2.0 if isinstance(self.loss, (MSE, RMSE)) else 1.0
+            self.network.fitted.finish(self.network, windows.to(self.device), power=power)
 
     @torch.no_grad()
     def _start_effects(self, panel: Panel) -> np.ndarray | float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -277,9 +278,12 @@ class Panel:
         largest = np.nanmax(np.abs(values), axis=0, initial=0.0)
         # Zero stays zero: to it the level returns. A series far from zero that hardly varies would leave float32.
         scale = np.maximum(np.nan_to_num(self.units()[:, 1]), 1e-8 * largest)
-        scaling = Scaling(np.zeros(len(self)), np.where(scale > 0.0, scale, 1.0))
-        series = Series(values, position=position)
-        return series_windows([series], [scaling], lookback=lookback, horizon=horizon)["train"]
+        scale = np.where(scale > 0.0, scale, 1.0)
+        windows = series_windows(
+            [Series(values, position=position)], [Scaling(np.zeros(len(self)), scale)], lookback=lookback,
+            horizon=horizon,
+        )["train"]  # fmt: skip
+        return replace(windows, channel_inputs={"units": torch.tensor(self.units() / scale[:, None]).float()})
 
     def windows_count(self, *, lookback: int, horizon: int) -> int | None:
         """Whole windows of the longest series in the rows to train on; None for parquet files."""

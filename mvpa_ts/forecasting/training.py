@@ -276,6 +276,11 @@ def train(
             checkpoint.write(run.state() | {"random": [generator.get_state(), *own.states(device)]})
             started = clock() - run.seconds
     run.keep()
+    central = levels is None or levels[(len(levels) - 1) // 2] == 0.5
+    if isinstance(model, ForecastingNetwork) and model.fitted is not None and central:
+        model.fitted.finish(model, inputs, power=2.0 if levels is None and training.loss == "mse" else 1.0)
+        if validation is not None and not model.fitted.off:
+            run.errors = errors()
     mse, mae = run.errors
     return Outcome(mse, mae, run.epoch, run.seconds, run.seconds / max(run.epoch, 1))
 
@@ -284,6 +289,8 @@ def _start(model: nn.Module, windows: Windows, training: ForecasterTraining) -> 
     """Set what needs no gradient: effects of covariates, the linear path if `ridge` is set, and bounds."""
     if isinstance(model, ForecastingNetwork):
         start_effects(model, windows)
+        if model.fitted is not None:
+            model.fitted.clear()  # trained further, the network learns by itself; they are solved again at the end
         if model.regressions is not None:
             model.regressions.start(windows)
     if training.ridge is not None:

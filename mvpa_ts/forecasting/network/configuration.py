@@ -52,7 +52,8 @@ class ForecastingConfig:
     regressions : bool
         Fit regressions inside each window (`regress`) and learn how far to trust them. For relations between channels
         that change with time; turned off before the first training where they do not pay on its windows. Needs a
-        look-back of at least 16 steps; shorter ones are read without.
+        look-back of at least 16 steps; shorter ones are read without. For relations that stay, ridge regressions on all
+        rows are solved at the end of a training, if there are no covariates (`FittedRegressions`).
     dropout : float
         Dropout on tokens, on the attention's output and inside the MLP.
     attention_dropout : float
@@ -227,6 +228,11 @@ class ForecastingConfig:
     def reads_regressions(self) -> bool:
         """Whether regressions are fitted inside each window."""
         return self.regressions and self.lookback >= LEAST_LOOKBACK
+
+    @property
+    def fits_regressions(self) -> bool:
+        """Whether regressions are solved on all rows at the end of a training."""
+        return self.reads_regressions and not (self.future_size or self.historic_size or self.static_size)
 
     @property
     def segments(self) -> int:

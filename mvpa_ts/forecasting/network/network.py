@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from mvpa_ts.forecasting.network.bounds import Bounded, checked_bounds
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
+from mvpa_ts.forecasting.network.fitted import FittedRegressions
 from mvpa_ts.forecasting.network.mixing import ChannelMixing, FeatureMaps
 from mvpa_ts.forecasting.network.patches import PatchEncoder
 from mvpa_ts.forecasting.network.regressions import Regressed, RegressionShares, regress
@@ -60,6 +61,7 @@ class ForecastingNetwork(nn.Module):
             self.register_buffer("upper", widest)
         self.encoder = PatchEncoder(config) if config.num_layers else None
         self.regressions = RegressionShares(config.horizon) if config.reads_regressions else None
+        self.fitted = FittedRegressions(config.channel_vectors) if config.fits_regressions else None
         self.mixing = None
         if config.mixing_heads:
             self.mixing = ChannelMixing(
@@ -183,7 +185,7 @@ class ForecastingNetwork(nn.Module):
         effects, cycle = self.effects(x, mask, future, units), self._cycle(phases)
 
         window = window.less(effects)
-        regressed = None
+        read, regressed = window.x, None
         if self.regressions is not None and not self.regressions.off:
             regressed = regress(window.x, mask, units, self.config.horizon)
         window = window.normalised() if self.config.normalise else window
@@ -192,8 +194,13 @@ class ForecastingNetwork(nn.Module):
         forecast = window.in_units(self._moved(self._own_past(window) + attended, cycle))
         forecast = forecast + self._other_channels_and_features(window) - self._return_to_zero(window)
         if self.regressions is not None:
-            moved = self.regressions(forecast[..., self._middle], regressed, scores)
+            moved = self.regressions(forecast[..., self.middle], regressed, scores)
             forecast = forecast + moved[..., None] * self._levels(moved)
+        if self.fitted is not None and not self.fitted.off:
+            middle = forecast[..., self.middle]
+            moved, width = self.fitted(middle, read, mask, units, series)
+            narrower = (width - 1.0) * (forecast - middle[..., None])
+            forecast = forecast + (moved[..., None] + narrower) * self._levels(moved)
         return self._bounded(self._moved(forecast, effects))
 
     def effects(self, x: Tensor, mask: Tensor | None, future: Tensor | None, units: Tensor | None) -> Tensor | None:
@@ -288,7 +295,7 @@ class ForecastingNetwork(nn.Module):
         return forecast + values[:, self.config.lookback :, :, None] * self._levels(forecast)
 
     @property
-    def _middle(self) -> int:
+    def middle(self) -> int:
         """The output that stands for a level of the series: the median, or the first one that is a level."""
         levels = self.config.location_outputs
         return levels[0] if levels else (self.config.num_outputs - 1) // 2

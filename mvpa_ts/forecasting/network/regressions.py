@@ -87,11 +87,9 @@ def regress(x: Tensor, mask: Tensor | None, units: Tensor | None, horizon: int) 
     """
     _, L, C = x.shape
     h, back = min(horizon, FARTHEST), min(horizon, L // 4)
-    location, scale = _units(x, mask, units)
-    z, counts = (x - location) / scale, None
-    if mask is not None:
-        z, counts = _filled(z, mask), mask.to(x.dtype)
-    lowest, highest = z.amin(1) - _ROOM, z.amax(1) + _ROOM
+    z, location, scale = standardised(x, mask, units)
+    counts = None if mask is None else mask.to(x.dtype)
+    lowest, highest = room(z)
     neighbours = _NEIGHBOURS if C > _NEIGHBOURS else int(C > 1)  # one graph serves all larger panels
     pooled, tried = _pooled(z, counts, neighbours, h, back, (lowest, highest))
     if leads := 1 < C <= _MOST_LED:
@@ -112,6 +110,18 @@ def regress(x: Tensor, mask: Tensor | None, units: Tensor | None, horizon: int) 
     evidence = torch.cat([(logs - least).flatten(1, 2), least.flatten(1, 2)], 1).mT
     forecasts = forecasts * scale[:, None] + location[:, None]
     return Regressed(forecasts.permute(0, 3, 1, 2), evidence, (True, C > 1, True, leads))
+
+
+def standardised(x: Tensor, mask: Tensor | None, units: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Windows [B, L, C] in the units of their series, gaps filled with the last value; location and scale [B, 1, C]."""
+    location, scale = _units(x, mask, units)
+    z = (x - location) / scale
+    return z if mask is None else _filled(z, mask), location, scale
+
+
+def room(z: Tensor) -> tuple[Tensor, Tensor]:
+    """How far forecasts of standardised windows may go, [B, C] each."""
+    return z.amin(1) - _ROOM, z.amax(1) + _ROOM
 
 
 def _units(x: Tensor, mask: Tensor | None, units: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,276 @@
+"""Regressions that are solved once on the rows of training, beside the trained network, and what share each has.
+
+Where channels follow each other in the same way always, a ridge regression on all of them is better than what a network
+learns by gradient in some hundred steps, and it costs seconds. After the training its share is set on the last quarter
+of the windows, by weights that were solved without them. The network has seen these windows, so the share is rather too
+small than too large; where a regression does not pay, it is left out and nothing changes.
+
+Legend: B windows, L look-back, h steps ahead, C channels, p lags that are read, S neighbours a side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mvpa_ts.forecasting.network.regressions import LEAST_GAIN, LEAST_HORIZONS, room, standardised
+from mvpa_ts.windows import Windows
+
+if TYPE_CHECKING:
+    from mvpa_ts.forecasting.network.network import ForecastingNetwork
+
+_NEIGHBOURS = 6
+_MOST_INPUTS = 2048  # of one regression, so that it is solved in a second; longer look-backs are cut to the last steps
+_MOST_WEIGHTS = 4_000_000  # a regression of all channels on all grows with the square of their number
+_MOST_ROWS = 24_000  # equations; windows are left out evenly
+_TRIED = 4800  # windows times channels on which penalties and shares are chosen
+_PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # times the mean square of what is read
+_LEAST_ERROR = 0.01  # of a network whose forecasts can be bettered, in units of the series
+_BATCH = 128
+
+Design = Callable[[Tensor, int], Tensor]
+"""Standardised windows [B, L, C] to what a regression with so many inputs reads."""
+
+
+class _Solved(NamedTuple):
+    """Weights without the last quarter of the windows, and of all windows."""
+
+    early: Tensor
+    all: Tensor
+
+
+class FittedRegressions(nn.Module):
+    """Ridge regressions on the rows of training and their shares of the forecast.
+
+    Parameters
+    ----------
+    channels : int or None
+        Number of channels of the training whose names are known; they also get a regression of all on all. None: only
+        one by relative place, whose weights all channels share and which reads other panels, too.
+
+    Attributes
+    ----------
+    off : bool
+        Whether no regression has a share, as before the end of the first training.
+    """
+
+    of_all: Tensor
+    by_place: Tensor
+    series: Tensor
+    shares: Tensor
+    narrowing: Tensor
+
+    def __init__(self, channels: int | None) -> None:
+        super().__init__()
+        self.channels = channels
+        self.clear()
+        self.register_load_state_dict_pre_hook(_take_sizes)
+        self.register_load_state_dict_post_hook(lambda fitted, _: fitted._read_off())
+
+    def clear(self) -> None:
+        """Leave all to the network."""
+        device = self.shares.device if hasattr(self, "shares") else None
+        for name in ("of_all", "by_place"):
+            self.register_buffer(name, torch.zeros(0, 0, device=device))
+        self.register_buffer("series", torch.zeros(0, dtype=torch.long, device=device))
+        self.register_buffer("shares", torch.zeros(2, device=device))
+        self.register_buffer("narrowing", torch.ones((), device=device))
+        self.off = True
+
+    def _read_off(self) -> None:
+        # A plain attribute, because a compiled graph cannot branch on a tensor.
+        self.off = not bool(self.shares.any())
+
+    def forward(
+        self, forecast: Tensor, x: Tensor, mask: Tensor | None, units: Tensor | None, series: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """What is to be added to the network's forecast [B, h, C], and how much narrower its spread is to be.
+
+        Parameters
+        ----------
+        forecast : Tensor, shape (B, h, C)
+        x, mask, units, series
+            As in `ForecastingNetwork.forward`; x is zero where nothing was observed.
+        """
+        rows = standardised(x, mask, units)
+        moved = torch.zeros_like(forecast)
+        if self.by_place.numel():
+            moved = moved + self.shares[1] * (_forecast(_near, self.by_place, *rows) - forecast)
+        if len(self.series) == x.shape[2]:
+            share = self.shares[0]
+            if series is not None:  # else a panel of as many other series
+                share = share * (series == self.series).all()
+            moved = moved + share * (_forecast(_all, self.of_all, *rows) - forecast)
+        return moved, self.narrowing
+
+    @torch.no_grad()
+    def finish(self, network: ForecastingNetwork, windows: Windows, *, power: float = 2.0) -> None:
+        """After a training: solve the regressions and set the shares that pay beside the network.
+
+        Parameters
+        ----------
+        network : ForecastingNetwork
+        windows : Windows
+            Those it was trained on.
+        power : float
+            Of the errors that the shares are to make small: 2 where the network learnt means, 1 for medians.
+        """
+        h, C = windows.horizon, windows.values.shape[1]
+        cut = 3 * len(windows) // 4
+        early, late = windows.only(slice(0, max(0, cut - h))), windows.only(slice(cut, None))
+        if C == 1 or not len(early) or not len(late):
+            return
+        horizons = C * (len(late) - 1 + h) / h
+        rest = windows.only(slice(len(early), None))
+        tried = late.thinned(-(-len(late) // max(8, _TRIED // C)))
+        forecasts, truth, counts = _by_network(network, tried)
+        designs: list[tuple[str, Design, int]] = []
+        inputs = min(_MOST_INPUTS // C, windows.lookback)
+        if self.channels == C and inputs and inputs * C * C * h <= _MOST_WEIGHTS:
+            designs.append(("of_all", _all, inputs * C))
+        places = 2 * _NEIGHBOURS + 1
+        designs.append(("by_place", _near, places * min(_MOST_INPUTS // places, windows.lookback)))
+        solved, differences = {}, {}
+        for name, design, size in designs:
+            found = _solved(design, size, early, rest, tried)
+            solved[name] = found.all
+            regressed = torch.cat([_forecast(design, found.early, *rows) for rows in _inputs(tried)])
+            differences[name] = (regressed - forecasts) * counts
+        missed = (truth - forecasts) * counts
+        shares, width = _shares(missed, list(differences.values()), power)
+        gain = 1.0 - width**2
+        if not (gain >= LEAST_GAIN and gain * horizons >= LEAST_HORIZONS):
+            return
+        for name, share in zip(differences, shares, strict=True):
+            if share > 0.0:
+                setattr(self, name, solved[name].to(self.shares))
+                self.shares[("of_all", "by_place").index(name)] = share
+        if self.of_all.numel():
+            known = windows.channel_inputs.get("series")
+            self.series = (torch.arange(C) if known is None else known).to(self.series)
+        self.narrowing.fill_(width)
+        self._read_off()
+
+
+def _take_sizes(fitted: FittedRegressions, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Before weights are loaded: buffers of their sizes; weights of before there were any are those of none."""
+    fitted.clear()
+    for name, buffer in list(fitted.named_buffers()):
+        given = state.setdefault(prefix + name, buffer)
+        setattr(fitted, name, torch.zeros(given.shape, dtype=buffer.dtype, device=buffer.device))
+
+
+def _all(z: Tensor, size: int) -> Tensor:
+    """The last steps of all channels, [B, C·p]."""
+    return z[:, z.shape[1] - size // z.shape[2] :].flatten(1)
+
+
+def _near(z: Tensor, size: int) -> Tensor:
+    """Last steps of each channel and its neighbours by relative place, zero beyond the ends, [B, C, (2 S + 1) p]."""
+    places = 2 * _NEIGHBOURS + 1
+    padded = F.pad(z[:, z.shape[1] - size // places :], (_NEIGHBOURS, _NEIGHBOURS))
+    return padded.unfold(2, places, 1).permute(0, 2, 3, 1).flatten(2)
+
+
+def _inputs(windows: Windows) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Standardised look-backs [B, L, C], with location and scale [B, 1, C]."""
+    for inputs, _, _ in windows.batches(_BATCH):
+        x, mask = inputs["x"], inputs["mask"]
+        assert x is not None
+        yield standardised(x if mask is None else x.masked_fill(~mask, 0.0), mask, inputs["units"])
+
+
+def _forecast(design: Design, weights: Tensor, z: Tensor, location: Tensor, scale: Tensor) -> Tensor:
+    """Forecasts [B, h, C] in the units of the windows."""
+    forecast = design(z, len(weights)) @ weights.to(z)
+    forecast = forecast.mT if forecast.ndim == 3 else forecast.unflatten(1, (-1, z.shape[2]))
+    lowest, highest = room(z)
+    return torch.minimum(torch.maximum(forecast, lowest[:, None]), highest[:, None]) * scale + location
+
+
+def _by_network(network: ForecastingNetwork, windows: Windows) -> tuple[Tensor, Tensor, Tensor]:
+    """Forecasts of the network, truths and which of them count, [B, h, C]; errors count in units of the series."""
+    training = network.training
+    network.eval()
+    rows = []
+    for inputs, target, counted in windows.batches(_BATCH):
+        forecast = network(inputs.pop("x"), **inputs)[..., network.middle]
+        counts = torch.ones_like(target) if counted is None else counted.to(target.dtype)
+        units = inputs["units"]
+        if units is not None:
+            counts = counts / units[:, 1].nan_to_num(1.0).clamp(min=1e-6)
+        rows.append((forecast, torch.where(counts > 0.0, target, 0.0), counts))
+    network.train(training)
+    forecasts, truths, counts = (torch.cat(parts) for parts in zip(*rows, strict=True))
+    return forecasts, truths, counts
+
+
+def _solved(design: Design, size: int, early: Windows, rest: Windows, tried: Windows) -> _Solved:
+    """Weights by the penalty that is best on the windows tried when solved without them."""
+    sums = []
+    equations = (len(early) + len(rest)) * (early.values.shape[1] if design is _near else 1)
+    every = -(-equations // _MOST_ROWS)
+    for windows in (early, rest):
+        gram, cross = _sums(design, size, windows.thinned(every))
+        sums.append((gram, cross))
+    (gram, cross), whole = sums[0], [one + other for one, other in zip(*sums, strict=True)]
+    best: tuple[float, float, Tensor] | None = None
+    for penalty in _PENALTIES:
+        weights = _ridge(gram, cross, penalty)
+        error = 0.0
+        for (z, location, scale), (_, target, counted) in zip(_inputs(tried), tried.batches(_BATCH), strict=True):
+            missed = (_forecast(design, weights, z, location, scale) - target.nan_to_num(0.0)) / scale
+            error += float((missed if counted is None else missed * counted).square().sum())
+        if best is None or error < best[0]:
+            best = error, penalty, weights
+    assert best is not None
+    return _Solved(best[2], _ridge(whole[0], whole[1], best[1]))
+
+
+def _ridge(gram: Tensor, cross: Tensor, penalty: float) -> Tensor:
+    size = gram.diagonal().mean().clamp(min=1e-9)
+    identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    return torch.cholesky_solve(cross, torch.linalg.cholesky(gram + penalty * size * identity)).float()
+
+
+def _sums(design: Design, size: int, windows: Windows) -> tuple[Tensor, Tensor]:
+    """Products of what is read with itself [F, F] and with what follows [F, outputs]; missing targets are zero."""
+    gram: Tensor = torch.zeros((), dtype=torch.float64, device=windows.values.device)
+    cross = gram
+    for (z, location, scale), (_, target, counted) in zip(_inputs(windows), windows.batches(_BATCH), strict=True):
+        ahead = (target.nan_to_num(0.0) - location) / scale
+        ahead = ahead if counted is None else ahead * counted
+        rows = design(z, size)
+        if rows.ndim == 3:
+            rows, ahead = rows.flatten(0, 1), ahead.mT.flatten(0, 1)
+        else:
+            ahead = ahead.flatten(1)
+        gram, cross = gram + (rows.mT @ rows).double(), cross + (rows.mT @ ahead).double()
+    return gram, cross
+
+
+def _shares(missed: Tensor, differences: list[Tensor], power: float) -> tuple[list[float], float]:
+    """The shares with the least error, none below 0 and not above 1 in all, and the size of the errors that are left.
+
+    It is relative to that of the network alone: 1 where nothing helps, also where these numbers are NaN.
+    """
+
+    def size(shares: Sequence[float]) -> float:
+        left = missed - sum(share * moved for share, moved in zip(shares, differences, strict=True))
+        return float(left.abs().pow(power).mean() ** (1.0 / power))
+
+    chosen = [0.0] * len(differences)
+    best = before = size(chosen)
+    if before < _LEAST_ERROR:
+        return chosen, 1.0
+    for twentieths in product(range(21), repeat=len(differences)):
+        if sum(twentieths) <= 20:
+            shares = [number / 20 for number in twentieths]
+            if (error := size(shares)) < best:
+                best, chosen = error, shares
+    return chosen, best / before
