@@ -460,7 +460,8 @@ class MVPA(PanelModel):
         windows, self._windows = self._windows, None
         if windows is not None and self.network.fitted is not None:
             power = 2.0 if isinstance(self.loss, (MSE, RMSE)) else 1.0
-            self.network.fitted.finish(self.network, windows.to(self.device), power=power)
+            windows = windows.to(self.device)
+            self.network.fitted.finish(self.network, windows, middle=self.network.middle, power=power)
 
     @torch.no_grad()
     def _start_effects(self, panel: Panel) -> np.ndarray | float:

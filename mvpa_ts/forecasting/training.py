@@ -278,7 +278,8 @@ def train(
     run.keep()
     central = levels is None or levels[(len(levels) - 1) // 2] == 0.5
     if isinstance(model, ForecastingNetwork) and model.fitted is not None and central:
-        model.fitted.finish(model, inputs, power=2.0 if levels is None and training.loss == "mse" else 1.0)
+        power = 2.0 if levels is None and training.loss == "mse" else 1.0
+        model.fitted.finish(model, inputs, middle=model.middle, power=power)
         if validation is not None and not model.fitted.off:
             run.errors = errors()
     mse, mae = run.errors

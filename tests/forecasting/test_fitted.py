@@ -6,8 +6,9 @@ import torch
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork
 from mvpa_ts.forecasting.network import fitted as module
+from mvpa_ts.forecasting.onnx import to_onnx
 from mvpa_ts.forecasting.training import ForecasterTraining, train
-from mvpa_ts.windows import Windows
+from mvpa_ts.windows import Scaling, Windows
 
 LOOKBACK, HORIZON = 32, 6
 
@@ -30,7 +31,7 @@ def make_network(channels: int | None = 5, **options) -> ForecastingNetwork:
 
 def finished(values: torch.Tensor, channels: int | None = 5, **options) -> ForecastingNetwork:
     network = make_network(channels, **options)
-    network.fitted.finish(network, make_windows(values))
+    network.fitted.finish(network, make_windows(values), middle=network.middle, power=2.0)
     return network
 
 
@@ -92,7 +93,7 @@ def test_without_relations_nothing_changes(values):
     if len(values) > 100 and values.std() > 0:  # the last value is what a walk asks for
         train(network, {"train": make_windows(values)}, ForecasterTraining(steps=1, ridge=0.01), seed=0)
     network.fitted.clear()
-    network.fitted.finish(network, make_windows(values))
+    network.fitted.finish(network, make_windows(values), middle=network.middle, power=2.0)
     assert network.fitted.off
     assert not network.fitted.of_all.numel() + network.fitted.by_place.numel()
 
@@ -101,12 +102,12 @@ def test_another_panel_of_as_many_series_is_read_by_place_alone():
     values = make_wave()
     network = finished(values)
     x = values[None, :LOOKBACK]
-    known = network(x, series=torch.arange(5))
-    torch.testing.assert_close(known, network(x))
-    other = network(x, series=torch.tensor([-1, 1, 2, 3, 4]))
+    in_training = network(x, series=torch.arange(5))
+    torch.testing.assert_close(in_training, network(x))
+    outside = network(x, series=torch.tensor([-1, 1, 2, 3, 4]))
     network.fitted.shares[0] = 0.0
-    torch.testing.assert_close(other, network(x, series=torch.tensor([-1, 1, 2, 3, 4])))
-    assert (known - other).abs().max() > 0.01
+    torch.testing.assert_close(outside, network(x, series=torch.tensor([-1, 1, 2, 3, 4])))
+    assert (in_training - outside).abs().max() > 0.01
 
 
 def test_gaps_and_units():
@@ -119,7 +120,7 @@ def test_gaps_and_units():
     windows = make_windows(
         torch.where(observed, values, torch.nan), observed=observed, limits=limits, channel_inputs={"units": units}
     )
-    network.fitted.finish(network, windows)
+    network.fitted.finish(network, windows, middle=network.middle, power=2.0)
     x, mask = windows.values[None, :LOOKBACK].nan_to_num(9e9), observed[None, :LOOKBACK]
     forecast = network(x, mask, units=units)[0, :, :, 0]
     missed = ((forecast - values[LOOKBACK : LOOKBACK + HORIZON]) / units[:, 1]).square()
@@ -133,7 +134,7 @@ def test_intervals_become_narrower():
     with torch.no_grad():
         network.linear.bias.copy_(torch.tensor([-1.0, 0.0, 1.0]).repeat(HORIZON))
     before = network(values[None, :LOOKBACK])
-    network.fitted.finish(network, make_windows(values))
+    network.fitted.finish(network, make_windows(values), middle=network.middle, power=2.0)
     after, width = network(values[None, :LOOKBACK]), network.fitted.narrowing
     assert 0.4 < width < 0.8  # the root of the error that is left
     torch.testing.assert_close(after[..., 2] - after[..., 0], width * (before[..., 2] - before[..., 0]))
@@ -153,17 +154,18 @@ def test_transforms(transform, tmp_path):
     network, x = finished(make_wave()), make_wave()[None, :LOOKBACK]
     expected = network(x)
     if transform == "compile":
-        made = torch.compile(network, fullgraph=True, backend="eager")(x)
+        output = torch.compile(network, fullgraph=True, backend="eager")(x)
     elif transform == "export":
-        made = torch.export.export(network, (x,)).module()(x)
+        output = torch.export.export(network, (x,)).module()(x)
     elif transform == "vmap":
-        made = torch.func.vmap(lambda one: network(one[None])[0])(x)
+        output = torch.func.vmap(lambda one: network(one[None])[0])(x)
     else:
-        onnxruntime = pytest.importorskip("onnxruntime")
-        torch.onnx.export(network, (x,), tmp_path / "network.onnx", dynamo=True, verbose=False)
-        session = onnxruntime.InferenceSession(tmp_path / "network.onnx")
-        made = torch.from_numpy(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0])
-    torch.testing.assert_close(made, expected, atol=1e-4, rtol=1e-4)
+        runtime = pytest.importorskip("onnxruntime")
+        pytest.importorskip("onnxscript")
+        to_onnx(network, tmp_path / "network.onnx", scaling=Scaling(np.zeros(5), np.ones(5)), channel_inputs={})
+        session = runtime.InferenceSession(str(tmp_path / "network.onnx"))
+        output = torch.from_numpy(session.run(["quantiles"], {"values": x.double().numpy()})[0]).float()
+    torch.testing.assert_close(output, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_training_ends_with_them_and_further_training_begins_without():

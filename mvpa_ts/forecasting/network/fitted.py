@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +20,6 @@ from torch.nn import functional as F
 
 from mvpa_ts.forecasting.network.regressions import LEAST_GAIN, LEAST_HORIZONS, room, standardised
 from mvpa_ts.windows import Windows
-
-if TYPE_CHECKING:
-    from mvpa_ts.forecasting.network.network import ForecastingNetwork
 
 _NEIGHBOURS = 6
 _MOST_INPUTS = 2048  # of one regression, so that it is solved in a second; longer look-backs are cut to the last steps
@@ -109,14 +106,17 @@ class FittedRegressions(nn.Module):
         return moved, self.narrowing
 
     @torch.no_grad()
-    def finish(self, network: ForecastingNetwork, windows: Windows, *, power: float = 2.0) -> None:
+    def finish(self, network: nn.Module, windows: Windows, *, middle: int, power: float) -> None:
         """After a training: solve the regressions and set the shares that pay beside the network.
 
         Parameters
         ----------
-        network : ForecastingNetwork
+        network : nn.Module
+            The one that these belong to.
         windows : Windows
             Those it was trained on.
+        middle : int
+            The output that is a mean or a median.
         power : float
             Of the errors that the shares are to make small: 2 where the network learnt means, 1 for medians.
         """
@@ -128,7 +128,7 @@ class FittedRegressions(nn.Module):
         horizons = C * (len(late) - 1 + h) / h
         rest = windows.only(slice(len(early), None))
         tried = late.thinned(-(-len(late) // max(8, _TRIED // C)))
-        forecasts, truth, counts = _by_network(network, tried)
+        forecasts, truth, counts = _by_network(network, tried, middle)
         designs: list[tuple[str, Design, int]] = []
         inputs = min(_MOST_INPUTS // C, windows.lookback)
         if self.channels == C and inputs and inputs * C * C * h <= _MOST_WEIGHTS:
@@ -151,8 +151,8 @@ class FittedRegressions(nn.Module):
                 setattr(self, name, solved[name].to(self.shares))
                 self.shares[("of_all", "by_place").index(name)] = share
         if self.of_all.numel():
-            known = windows.channel_inputs.get("series")
-            self.series = (torch.arange(C) if known is None else known).to(self.series)
+            series = windows.channel_inputs.get("series")
+            self.series = (torch.arange(C) if series is None else series).to(self.series)
         self.narrowing.fill_(width)
         self._read_off()
 
@@ -193,13 +193,13 @@ def _forecast(design: Design, weights: Tensor, z: Tensor, location: Tensor, scal
     return torch.minimum(torch.maximum(forecast, lowest[:, None]), highest[:, None]) * scale + location
 
 
-def _by_network(network: ForecastingNetwork, windows: Windows) -> tuple[Tensor, Tensor, Tensor]:
+def _by_network(network: nn.Module, windows: Windows, middle: int) -> tuple[Tensor, Tensor, Tensor]:
     """Forecasts of the network, truths and which of them count, [B, h, C]; errors count in units of the series."""
     training = network.training
     network.eval()
     rows = []
     for inputs, target, counted in windows.batches(_BATCH):
-        forecast = network(inputs.pop("x"), **inputs)[..., network.middle]
+        forecast = network(inputs.pop("x"), **inputs)[..., middle]
         counts = torch.ones_like(target) if counted is None else counted.to(target.dtype)
         units = inputs["units"]
         if units is not None:
