@@ -177,8 +177,8 @@ def report(rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
     return (
         f"Simulated data: {first['subjects']} unseen subjects, {first['hours']:.0f} h, {first['seizures']} seizures. "
-        "Events and scores by SzCORE's rules and by the paper's, pooled over subjects; kappas are means over subjects, "
-        "raw ones on the decision of each segment, post-processed ones on detected events; 250 draws of 300 segments. "
+        "Events by SzCORE's rules and by the paper's, pooled; kappas are means over subjects, raw ones of segments, "
+        "post-processed ones of events. "
         f"Thresholds were chosen on validation subjects, who neither train nor test.\n\n{table}\n"
         f"{rows['seconds'].sum():.0f} s by the clock, beside other work: {', '.join(rows['hardware'].unique())}; "
         "1 thread.\n"
