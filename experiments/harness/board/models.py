@@ -108,7 +108,7 @@ def build(model: str, task: Task, settings: dict[str, Any], change: dict[str, An
         schedule["max_lr"] = schedule["max_lr"][1:]  # the linear path alone is left
     if model != "MVPA":
         del arguments["network"]
-    model_class = MVPA if model == "MVPA" else getattr(models, model)
+    model_class = MVPA if model == "MVPA" else in_order(getattr(models, model))
     batch = max(8, min(BATCH, _MOST_TOKENS // C))
     sizes = {"n_series": C} if model_class.MULTIVARIATE else {"batch_size": C}
     arguments["windows_batch_size"] = batch if model_class.MULTIVARIATE else batch * C
@@ -116,6 +116,22 @@ def build(model: str, task: Task, settings: dict[str, Any], change: dict[str, An
         h=task.horizon, input_size=task.lookback, max_steps=steps, random_seed=seed, loss=MSE(), **sizes, **QUIET,
         **{**arguments, **changed},
     )  # fmt: skip
+
+
+def in_order(model_class: type) -> type:
+    """A model of the host that trains on the series in their order.
+
+    The host shuffles the series of every batch of a multivariate model. A mixer of channels whose weights belong to
+    places then learns next to nothing: TSMixer's error on the wave is .86 shuffled, .42 in order.
+    """
+    if not model_class.MULTIVARIATE:
+        return model_class
+
+    class InOrder(model_class):
+        def _fit(self, *args: Any, **kwargs: Any) -> Any:
+            return super()._fit(*args, **{**kwargs, "shuffle_train": False})
+
+    return InOrder
 
 
 QUIET: dict[str, Any] = {

@@ -16,8 +16,8 @@ from harness.tables import machines
 
 FLOOR = "Floor"
 ROWS = (FLOOR, *REGRESSIONS, *WINDOW_REGRESSIONS, *models.PEERS, *models.ARMS)
-EARLIER_LOOKS = {"METR-LA": 41}
-"""Rows of a table before this one, whose test part is the same; made-up panels are drawn anew."""
+EARLIER_LOOKS = {"METR-LA": 41, "changing wave": 6, "leaders that swap": 6, "wave": 3, "failing sensors": 2}
+"""METR-LA: rows of a table before this one. The others: peers that the host had trained on shuffled series."""
 LONG_SUFFIX = ", 1000 steps"
 ALL_ROWS = (*ROWS, models.DEFAULTS, models.NO_ATTENTION, models.DEFAULTS + LONG_SUFFIX)
 
@@ -44,7 +44,7 @@ def markdown(rows: pd.DataFrame) -> str:
         "",
         "Made by `experiments/forecasting/panels.py`. Test mean square error, variance 1; mean ± standard deviation "
         f"over {tests['seed'].nunique()} draws of panel and network (METR-LA: of the network). All networks run "
-        f"through `NeuralForecast`, {models.STEPS} steps unless said, batches of 32 windows (METR-LA: 9). Squared "
+        f"through `NeuralForecast`, on series in their order, {models.STEPS} steps unless said, batches of 32 windows (METR-LA: 9). Squared "
         f"error; settings: the best of {models.TRIALS} trials of one random sampler for each model and task, by "
         "validation rows of another draw. *Nothing set* has the defaults of the host and its loss of absolute errors.",
         "",
@@ -113,7 +113,7 @@ def looks(tests: pd.DataFrame) -> str:
     said = [f"{name} {counts[name] + EARLIER_LOOKS.get(name, 0)}" for name in columns(tests)]
     return (
         f"Looks at the test parts, one for each row: {', '.join(said)}. Of METR-LA's, {EARLIER_LOOKS['METR-LA']} were "
-        "made for a table before this one; the made-up panels were drawn anew for this table."
+        "made for a table before this one, of the others up to 6 for peers on shuffled series."
     )
 
 
