@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from functools import cache
 
 import pywt
 import torch
@@ -12,6 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
+
+_LOW, _HIGH = (tuple(reversed(taps)) for taps in (pywt.Wavelet("db4").dec_lo, pywt.Wavelet("db4").dec_hi))
+"""Low-pass and high-pass filter of db4, in the order in which they meet the signal."""
 
 
 def wavedec(x: Tensor, level: int | None = None) -> list[Tensor]:
@@ -48,22 +50,21 @@ def wavedec(x: Tensor, level: int | None = None) -> list[Tensor]:
         raise ValueError(f"x must have at least one sample along its last axis, got shape {tuple(x.shape)}")
     if x.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"x must be float32 or float64, got {x.dtype}")
-    low, high = _filters()
     if level is None:
-        level = _highest_level(x.shape[-1], len(low))
+        level = _highest_level(x.shape[-1], len(_LOW))
     if level < 0:
         raise ValueError(f"level must be at least 0, got {level}")
     details = []
     for _ in range(level):
         samples = x.shape[-1]
         # PyWavelets' length for periodic extension, which is longer than half the signal by the filter's overlap.
-        length = (samples + len(low) - 1) // 2
-        positions = torch.arange(2 - len(low), 2 * length, device=x.device) % samples
+        length = (samples + len(_LOW) - 1) // 2
+        positions = torch.arange(2 - len(_LOW), 2 * length, device=x.device) % samples
         extended = x[..., positions]
         # Both filters read the same slices: tracing by torch.compile takes its time by operations.
-        shifted = [extended[..., shift : shift + 2 * length - 1 : 2] for shift in range(len(low))]
-        x = _weighted_sum(shifted, low)
-        details.append(_weighted_sum(shifted, high))
+        shifted = [extended[..., shift : shift + 2 * length - 1 : 2] for shift in range(len(_LOW))]
+        x = _weighted_sum(shifted, _LOW)
+        details.append(_weighted_sum(shifted, _HIGH))
     return [x, *reversed(details)]
 
 
@@ -73,7 +74,7 @@ def band_lengths(samples: int, level: int | None = None) -> tuple[int, ...]:
     >>> sum(band_lengths(2560))
     2610
     """
-    taps = len(_filters()[0])
+    taps = len(_LOW)
     level = _highest_level(samples, taps) if level is None else level
     lengths = list(itertools.accumulate(range(level), lambda n, _: (n + taps - 1) // 2, initial=samples))
     return (lengths[-1], *reversed(lengths[1:]))
@@ -131,16 +132,3 @@ def _highest_level(samples: int, taps: int) -> int:
     while taps > 1 and samples >= (taps - 1) * 2 ** (level + 1):
         level += 1
     return level
-
-
-# torch.compile cannot look into PyWavelets, and looks through `cache`.
-@torch.compiler.assume_constant_result
-def _filters() -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Low-pass and high-pass filter of db4, in the order in which they meet the signal."""
-    return _bank()
-
-
-@cache
-def _bank() -> tuple[tuple[float, ...], tuple[float, ...]]:
-    bank = pywt.Wavelet("db4")
-    return tuple(reversed(bank.dec_lo)), tuple(reversed(bank.dec_hi))

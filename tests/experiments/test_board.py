@@ -120,7 +120,7 @@ def test_page_counts_looks_and_says_what_is_missing() -> None:
     ).assign(**cost, weights=10.0, seconds=2.0, settings="{}")
     page = report.markdown(rows)
     assert "| TSMixer | 0.500 ± 0.100 |" in page
-    assert "one for each row: wave 15." in page
+    assert "one for each row: wave 21." in page
     assert "| wave | TSMixer | 2 | 0.200 | defaults |" in page
     assert "Not run on all tasks yet: Ridge, own channel (0 of 1)," in page
     assert "TSMixer (" not in page

@@ -108,6 +108,9 @@ def test_another_panel_of_as_many_series_is_read_by_place_alone():
     network.fitted.shares[0] = 0.0
     torch.testing.assert_close(outside, network(x, series=torch.tensor([-1, 1, 2, 3, 4])))
     assert (in_training - outside).abs().max() > 0.01
+    # By place as well as if there had never been another one.
+    unnamed = finished(values, None)
+    torch.testing.assert_close(network.fitted.shares[2], unnamed.fitted.shares[1])
 
 
 def test_gaps_and_units():

@@ -75,7 +75,8 @@ class FittedRegressions(nn.Module):
         for name in ("of_all", "by_place"):
             self.register_buffer(name, torch.zeros(0, 0, device=device))
         self.register_buffer("series", torch.zeros(0, dtype=torch.long, device=device))
-        self.register_buffer("shares", torch.zeros(2, device=device))
+        # Of all on all, by place beside it, and by place in a panel of other series, which the former cannot read.
+        self.register_buffer("shares", torch.zeros(3, device=device))
         self.register_buffer("narrowing", torch.ones((), device=device))
         self.off = True
 
@@ -95,14 +96,13 @@ class FittedRegressions(nn.Module):
             As in `ForecastingNetwork.forward`; x is zero where nothing was observed.
         """
         rows = standardised(x, mask, units)
-        moved = torch.zeros_like(forecast)
-        if self.by_place.numel():
-            moved = moved + self.shares[1] * (_forecast(_near, self.by_place, *rows) - forecast)
+        moved, share = torch.zeros_like(forecast), self.shares[2]
         if len(self.series) == x.shape[2]:
-            share = self.shares[0]
-            if series is not None:  # else a panel of as many other series
-                share = share * (series == self.series).all()
-            moved = moved + share * (_forecast(_all, self.of_all, *rows) - forecast)
+            in_training = torch.ones((), device=x.device) if series is None else (series == self.series).all().to(x)
+            moved = moved + in_training * self.shares[0] * (_forecast(_all, self.of_all, *rows) - forecast)
+            share = torch.where(in_training > 0.0, self.shares[1], share)
+        if self.by_place.numel():
+            moved = moved + share * (_forecast(_near, self.by_place, *rows) - forecast)
         return moved, self.narrowing
 
     @torch.no_grad()
@@ -146,11 +146,13 @@ class FittedRegressions(nn.Module):
         gain = 1.0 - width**2
         if not (gain >= LEAST_GAIN and gain * horizons >= LEAST_HORIZONS):
             return
-        for name, share in zip(differences, shares, strict=True):
-            if share > 0.0:
-                setattr(self, name, solved[name].to(self.shares))
-                self.shares[("of_all", "by_place").index(name)] = share
-        if self.of_all.numel():
+        used = dict(zip(differences, shares, strict=True))
+        elsewhere = _shares(missed, [differences["by_place"]], power)[0][0]
+        self.shares.copy_(torch.tensor([used.get("of_all", 0.0), used["by_place"], elsewhere]))
+        if used["by_place"] + elsewhere > 0.0:
+            self.by_place = solved["by_place"].to(self.shares)
+        if self.shares[0] > 0.0:
+            self.of_all = solved["of_all"].to(self.shares)
             series = windows.channel_inputs.get("series")
             self.series = (torch.arange(C) if series is None else series).to(self.series)
         self.narrowing.fill_(width)
@@ -235,7 +237,8 @@ def _solved(design: Design, size: int, early: Windows, rest: Windows, tried: Win
 def _ridge(gram: Tensor, cross: Tensor, penalty: float) -> Tensor:
     size = gram.diagonal().mean().clamp(min=1e-9)
     identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    return torch.cholesky_solve(cross, torch.linalg.cholesky(gram + penalty * size * identity)).float()
+    factor = torch.linalg.cholesky_ex(gram + penalty * size * identity)[0]  # without an error for numbers that are NaN
+    return torch.cholesky_solve(cross, factor).float()
 
 
 def _sums(design: Design, size: int, windows: Windows) -> tuple[Tensor, Tensor]:
