@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from sklearn.utils import check_random_state
 from sktime.classification.base import BaseClassifier
 
-from mvpa_ts.adapters.sktime.files import check_folder
-from mvpa_ts.adapters.sktime.panels import PANEL_TAGS, PanelEstimator, arrays, network_config, shown, training_of
-from mvpa_ts.adapters.sktime.progress import progress_bar
+from mvpa_ts.adapters.sktime.panels import PANEL_TAGS, PanelEstimator
 from mvpa_ts.files import read_config
+
+if TYPE_CHECKING:
+    from mvpa_ts.classification import FittedClassifier
 
 
 class MVPAClassifier(PanelEstimator, BaseClassifier):
@@ -93,44 +93,17 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
         device: str = "cpu",
         verbose: bool = False,
     ) -> None:
-        self.dim = dim
-        self.num_layers = num_layers
-        self.components = components
-        self.dropout = dropout
-        self.kernel_features = kernel_features
-        self.max_steps = max_steps
-        self.learning_rate = learning_rate
-        self.augment = augment
-        self.validation_fraction = validation_fraction
-        self.num_networks = num_networks
         self.class_weight = class_weight
-        self.network = network
-        self.training = training
-        self.random_state = random_state
-        self.device = device
-        self.verbose = verbose
-        super().__init__()
+        super().__init__(
+            dim, num_layers, components, dropout, kernel_features, max_steps, learning_rate, augment,
+            validation_fraction, num_networks, network, training, random_state, device, verbose,
+        )  # fmt: skip
 
     def _fit(self, X: list[pd.DataFrame], y: np.ndarray) -> MVPAClassifier:
-        from mvpa_ts.adapters.sktime.parameters import checked_device
         from mvpa_ts.classification import fit_classifier
 
-        series, parameters = arrays(X), self.get_params(deep=False)
-        self._channel_names = list(X[0].columns)
-        config = network_config(parameters, series, len(self.classes_))
-        training = training_of(parameters, class_weights=self._class_weights())
-        seed = int(check_random_state(self.random_state).randint(2**31))
-        with progress_bar(self.verbose) as bar:
-            self.fitted_ = fit_classifier(
-                series,
-                np.searchsorted(self.classes_, y),
-                config=config,
-                training=training,
-                seed=seed,
-                progress=shown(bar, "accuracy"),
-                device=checked_device(self.device),
-            )
-        return self
+        labels, weights = np.searchsorted(self.classes_, y), self._class_weights()
+        return self._fit_networks(X, labels, fit_classifier, len(self.classes_), "accuracy", class_weights=weights)
 
     def _class_weights(self) -> Any:
         if self.class_weight in (None, "balanced"):
@@ -163,47 +136,20 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
         classes = json.dumps({"classes": labels.tolist(), "dtype": kind.str}, indent=2)
         fitted.to_files(folder, beside={"classes.json": classes, **self._channels_file()})
 
-    @classmethod
-    def from_files(cls, folder: str | Path, **parameters: Any) -> MVPAClassifier:
-        """Read a fitted classifier that `to_files` wrote. No code in the files is run, unlike with sktime's `load`.
-
-        `parameters` are those of the constructor, for a later `fit`.
-
-        Raises
-        ------
-        FileNotFoundError
-            There is no such folder, or a file is missing in it.
-        ValueError
-            The folder holds something else, a file is damaged, or the files do not belong together.
-        """
+    def _read_networks(self, folder: str | Path) -> FittedClassifier:
         from mvpa_ts.classification import FittedClassifier
 
-        check_folder(folder, "MVPAClassifier")
-        classifier = cls(**parameters)
-        classifier.fitted_ = FittedClassifier.from_files(folder)
-        classifier._read_channels(folder)
-        classifier.classes_ = _read_classes(Path(folder) / "classes.json", classifier.fitted_.config.num_classes)
-        classifier.n_classes_ = len(classifier.classes_)
-        classifier._class_dictionary = {label: index for index, label in enumerate(classifier.classes_)}
-        classifier._y_metadata = {"is_univariate": True, "mtype": "numpy1D"}
-        classifier._is_fitted = True
-        return classifier
+        fitted = FittedClassifier.from_files(folder)
+        self.classes_ = _read_classes(Path(folder) / "classes.json", fitted.config.num_classes)
+        self.n_classes_ = len(self.classes_)
+        self._class_dictionary = {label: index for index, label in enumerate(self.classes_)}
+        return fitted
 
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
-        """Small networks and few steps, for sktime's conformance tests."""
-        sizes = {"num_heads": 1, "mlp_dim": 4, "width": 4, "conv_layers": 1, "tokens": 4}
-        small = {"dim": 4, "num_layers": 1, "network": sizes, "max_steps": 2}
-        return [
-            {**small, "training": {"evaluate_every": 1}, "kernel_features": 84, "random_state": 0},
-            {
-                **small,
-                "validation_fraction": 0.0,
-                "kernel_features": 0,
-                "augment": False,
-                "class_weight": "balanced",
-            },
-        ]
+        """As of all panel estimators, with and without weights of the classes."""
+        first, second = super().get_test_params(parameter_set)
+        return [first, {**second, "class_weight": "balanced"}]
 
 
 def _read_classes(path: Path, count: int) -> np.ndarray:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
+from sklearn.utils import check_random_state
 
 from mvpa_ts.adapters.options import Group, host_words
+from mvpa_ts.adapters.sktime.files import check_folder
 from mvpa_ts.adapters.sktime.parameters import DictOptions
+from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.checks import check_flags
 from mvpa_ts.files import read_config
 
@@ -62,6 +65,41 @@ class PanelEstimator(DictOptions):
     fitted_: Any
     _renamed: ClassVar[dict[str, str]] = {"validate_every": "evaluate_every"}
 
+    def __init__(
+        self,
+        dim: int = 64,
+        num_layers: int = 2,
+        components: Sequence[str] = ("content", "time", "channel"),
+        dropout: float = 0.1,
+        kernel_features: int = 5000,
+        max_steps: int | None = None,
+        learning_rate: float = 0.003,
+        augment: bool = False,
+        validation_fraction: float = 0.2,
+        num_networks: int = 2,
+        network: dict[str, Any] | None = None,
+        training: dict[str, Any] | None = None,
+        random_state: Any = None,
+        device: str = "cpu",
+        verbose: bool = False,
+    ) -> None:
+        self.dim = dim
+        self.num_layers = num_layers
+        self.components = components
+        self.dropout = dropout
+        self.kernel_features = kernel_features
+        self.max_steps = max_steps
+        self.learning_rate = learning_rate
+        self.augment = augment
+        self.validation_fraction = validation_fraction
+        self.num_networks = num_networks
+        self.network = network
+        self.training = training
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+        super().__init__()
+
     @classmethod
     def _groups(cls) -> tuple[Group, Group]:
         return panel_groups()
@@ -85,6 +123,29 @@ class PanelEstimator(DictOptions):
         y = np.asarray(y) if isinstance(y, (list, tuple)) else y
         _check_targets(y, self._estimator_type)  # type: ignore[attr-defined]
         return super().fit(X, y)  # type: ignore[misc]
+
+    def _fit_networks(
+        self, X: list[pd.DataFrame], y: np.ndarray, fit: Callable[..., Any], outputs: int, score: str, **others: Any
+    ) -> Self:
+        """Train by the core's `fit`; `score` names what a validation shows, `others` are those of `training_of`."""
+        from mvpa_ts.adapters.sktime.parameters import checked_device
+
+        series, parameters = arrays(X), self.get_params(deep=False)
+        self._channel_names = list(X[0].columns)
+        config = network_config(parameters, series, outputs)
+        training = training_of(parameters, **others)
+        seed = int(check_random_state(self.random_state).randint(2**31))
+        with progress_bar(self.verbose) as bar:
+            self.fitted_ = fit(
+                series,
+                y,
+                config=config,
+                training=training,
+                seed=seed,
+                progress=shown(bar, score),
+                device=checked_device(self.device),
+            )
+        return self
 
     def reset(self) -> Any:
         """Go back to the state before `fit`, as sktime does, but for what scikit-learn's searches keep here."""
@@ -112,17 +173,46 @@ class PanelEstimator(DictOptions):
         names = getattr(self, "_channel_names", None)
         return {_CHANNELS: json.dumps({"names": None if names is None else [plain(name) for name in names]})}
 
-    def _read_channels(self, folder: str | Path) -> None:
-        """Take the names that channels had in `fit` from a folder."""
-        path = Path(folder) / _CHANNELS
+    @classmethod
+    def from_files(cls, folder: str | Path, **parameters: Any) -> Self:
+        """Read a fitted estimator that `to_files` wrote. No code in the files is run, unlike with sktime's `load`.
+
+        `parameters` are those of the constructor, for a later `fit`.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such folder, or a file is missing in it.
+        ValueError
+            The folder holds something else, a file is damaged, or the files do not belong together.
+        """
+        check_folder(folder, cls.__name__)
+        estimator = cls(**parameters)
+        estimator.fitted_ = estimator._read_networks(folder)
+        path, channels = Path(folder) / _CHANNELS, estimator.fitted_.config.num_channels
         names = read_config(path).get("names")
-        if names is None:
-            return
-        if not isinstance(names, list) or len(names) != self.fitted_.config.num_channels:
-            raise ValueError(
-                f"{path} must hold the names of {self.fitted_.config.num_channels} channels, got {names!r:.100}"
-            )
-        self._channel_names = names
+        if names is not None:
+            if not isinstance(names, list) or len(names) != channels:
+                raise ValueError(f"{path} must hold the names of {channels} channels, got {names!r:.100}")
+            estimator._channel_names = names
+        estimator._y_metadata = {"is_univariate": True, "mtype": "numpy1D"}
+        estimator._is_fitted = True
+        return estimator
+
+    def _read_networks(self, folder: str | Path) -> FittedNetworks:
+        raise NotImplementedError
+
+    @classmethod
+    def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
+        """Small networks and few steps, for sktime's conformance tests."""
+        sizes = {"num_heads": 1, "mlp_dim": 4, "width": 4, "conv_layers": 1, "tokens": 4}
+        small = {"dim": 4, "num_layers": 1, "network": sizes, "max_steps": 2}
+        # Both ways of an option that the estimators have other defaults of.
+        changed = {"augment": not cls.get_param_defaults()["augment"]}  # type: ignore[attr-defined]
+        return [
+            {**small, "training": {"evaluate_every": 1}, "kernel_features": 84, "random_state": 0},
+            {**small, "validation_fraction": 0.0, "kernel_features": 0, **changed},
+        ]
 
     def _fitted_networks(self, method: str) -> FittedNetworks:
         self.check_is_fitted()  # type: ignore[attr-defined]
