@@ -7,6 +7,9 @@ fresh process for each case, less what the process held before. Nothing is timed
 reference in float64. The results hold one part for each kind of processor: a run replaces that of its own.
 
 With --grids: the paper's five efficiency grids, forward, T and C from 1 to 50 (`harness.attention.grids`).
+
+    python experiments/attention/attention_cpu.py --quick --output /tmp/attention
+    python experiments/attention/attention_cpu.py          # about 10 minutes, up to 4 GiB
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -28,7 +30,10 @@ sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import torch
 from harness.attention.grids import measure_grids
-from harness.tables import results_folder
+from harness.command_line import script_parser
+from harness.processes import answer, status
+from harness.study import grid
+from harness.tables import hardware, results_folder, write_record
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -68,35 +73,35 @@ def main() -> None:
     turns = 3 if arguments.quick else 11
     sizes, shapes = (SIZES[-1:], SHAPES[:1]) if arguments.quick else (SIZES, SHAPES)
     results = {
-        "hardware": hardware(),
+        "hardware": {
+            "cpu": hardware().rpartition(",")[0],
+            "capability": torch.backends.cpu.get_cpu_capability(),
+            "cores": os.cpu_count(),
+            "load_average_at_start": round(os.getloadavg()[0], 1),
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+        },
         "libraries": {name: libraries(name) for name in ("SDPA", "separable", "sdpa")[: 1 if arguments.quick else 3]},
         "setting": f"float32, batch 1, {HEADS} heads of {HEAD_DIM}, causal, window {WINDOW}",
         "sizes": [timed(T, C, dense, turns) for T, C in sizes for dense in (False, True)],
         "implementations": [implementations(shape, turns) for shape in shapes],
-        "memory": [memory_in_new_process(name, *size) for size, name in memory_cases(arguments.quick)],
+        "memory": [answer(__file__, "--memory-of", name, *size) for size, name in memory_cases(arguments.quick)],
     }
-    arguments.output.mkdir(parents=True, exist_ok=True)
     path = arguments.output / "attention_cpu.json"
-    others = [
-        machine
-        for machine in (json.loads(path.read_text()) if path.exists() else [])
-        if machine["hardware"]["cpu"] != results["hardware"]["cpu"]
+    machines = [
+        *(
+            machine
+            for machine in (json.loads(path.read_text()) if path.exists() else [])
+            if machine["hardware"]["cpu"] != results["hardware"]["cpu"]
+        ),
+        results,
     ]
-    path.write_text(json.dumps([*others, results], indent=1) + "\n")
-    table = markdown([*others, results])
-    (arguments.output / "attention_cpu.md").write_text(table)
-    print(table)
+    write_record(arguments.output, "attention_cpu", machines, markdown(machines))
 
 
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n  python experiments/attention/attention_cpu.py --quick --output /tmp/attention\n"
-        "  python experiments/attention/attention_cpu.py          (about 10 minutes, up to 4 GiB)",
-    )
-    parser.add_argument("--quick", action="store_true", help="small sizes, few turns, no large memory case: seconds")
+    parser = script_parser(__doc__, "small sizes, few turns, no large memory case: seconds")
     parser.add_argument("--grids", action="store_true", help="the paper's five grids instead; minutes, 3 GiB")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads for torch (default: 1)")
     parser.add_argument(
@@ -229,13 +234,6 @@ def memory_cases(quick: bool) -> list[tuple[tuple[int, int], str]]:
     return [*pairs, ((100, 64), "separable"), ((100, 64), "reference")]
 
 
-def memory_in_new_process(implementation: str, T: int, C: int) -> dict[str, Any]:
-    """Run one forward and backward pass in a fresh process and return what it says about its memory."""
-    command = [sys.executable, __file__, "--memory-of", implementation, str(T), str(C)]
-    print(f"memory of {implementation} at T={T} C={C}", file=sys.stderr)
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
 def peak_memory(implementation: str, T: int, C: int) -> dict[str, Any]:
     """Peak memory of one forward and backward pass, beyond what the process held before its inputs were made.
 
@@ -244,9 +242,9 @@ def peak_memory(implementation: str, T: int, C: int) -> dict[str, Any]:
     """
     torch.set_num_threads(1)
     mvpa(implementation, (1, 2, 2, HEADS, HEAD_DIM))(True)  # load the libraries
-    limit = process_status("VmSize") + int(LIMIT_GIB * 2**30)
+    limit = status("VmSize") + int(LIMIT_GIB * 2**30)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    before = process_status("VmRSS")
+    before = status("VmRSS")
     case: dict[str, Any] = {"implementation": implementation, "T": T, "C": C, "limit_gib": LIMIT_GIB}
     try:
         mvpa(implementation, (1, T, C, HEADS, HEAD_DIM))(True)
@@ -254,30 +252,7 @@ def peak_memory(implementation: str, T: int, C: int) -> dict[str, Any]:
         if "memory" not in str(error):
             raise
         return case | {"peak_gib": None, "weights_gib": round(4 * HEADS * (T * C) ** 2 / 2**30, 2)}
-    return case | {"peak_gib": round((process_status("VmHWM") - before) / 2**30, 3)}
-
-
-def process_status(field: str) -> int:
-    """A size in bytes from this process's status; its own peak, where `getrusage` would include the parent's."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
-
-
-def hardware() -> dict[str, Any]:
-    """What the numbers were measured on."""
-    model = platform.processor()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.split(":", 1)[1].strip()
-            break
-    return {
-        "cpu": model,
-        "capability": torch.backends.cpu.get_cpu_capability(),
-        "cores": os.cpu_count(),
-        "load_average_at_start": round(os.getloadavg()[0], 1),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-    }
+    return case | {"peak_gib": round((status("VmHWM") - before) / 2**30, 3)}
 
 
 def markdown(machines: list[dict[str, Any]]) -> str:
@@ -308,31 +283,31 @@ def markdown(machines: list[dict[str, Any]]) -> str:
             f"Peak memory of forward and backward in a fresh process, inputs and gradients included, under a limit of "
             f"{LIMIT_GIB:g} GiB of address space:",
             "",
-            "| T | C | implementation | GiB |",
-            "|--:|--:|---|--:|",
-        ]
-        for row in results["memory"]:
-            failed = f"out of memory (one tensor of weights is {row.get('weights_gib')} GiB)"
-            gib = failed if row["peak_gib"] is None else f"{row['peak_gib']:.3f}"
-            lines.append(table_line([row["T"], row["C"], row["implementation"], gib]))
+            *grid(
+                ["T", "C", "implementation", "GiB"],
+                (
+                    [row["T"], row["C"], row["implementation"], f"out of memory (one tensor of weights is "
+                     f"{row.get('weights_gib')} GiB)" if row["peak_gib"] is None else f"{row['peak_gib']:.3f}"]
+                    for row in results["memory"]
+                ),
+            ),
+        ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
 def against_sdpa(rows: list[dict[str, Any]]) -> list[str]:
     """The separable path beside torch's attention; its ratio to the faster of the two ways to call that."""
-    lines = [
-        "| T | C | dense last segment | forward: SDPA ms | SDPA, oneDNN ms | separable ms | ratio | to the faster SDPA "
-        "| forward + backward: SDPA ms | SDPA, oneDNN ms | separable ms | ratio | to the faster SDPA |",
-        "|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
+    first = ["forward: SDPA ms", "SDPA, oneDNN ms", "separable ms", "ratio", "to the faster SDPA"]
+    heads = ["T", "C", "dense last segment", *first, "forward + backward: SDPA ms", *first[1:]]
+    table = []
     for row in rows:
         cells = [row["T"], row["C"], "yes" if row["dense_last_segment"] else "no"]
         for name in ("forward", "forward_backward"):
             times = [row.get(f"{name}_{which}_ms") for which in ("sdpa", "sdpa_onednn", "separable")]
             cells += ["–" if ms is None else f"{ms:.1f}" for ms in times]
             cells += [f"{ratio:.2f}" for ratio in ratios(row, name)]
-        lines.append(table_line(cells))
-    return lines
+        table.append(cells)
+    return grid(heads, table)
 
 
 def ratios(row: dict[str, Any], name: str) -> tuple[float, float]:
@@ -346,23 +321,14 @@ def implementation_table(rows: list[dict[str, Any]]) -> list[str]:
     if not rows:
         return []
     passes = ("forward", "forward_backward")
-    lines = [
-        "",
-        'What `impl` can be, in ms, batch B, H heads of d, and which of them `impl="auto"` takes:',
-        "",
-        "| B | T | C | H | d | forward: " + " | ".join(IMPLEMENTATIONS) + " | forward + backward: "
-        + " | ".join(IMPLEMENTATIONS) + " | auto |",
-        "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|",
-    ]  # fmt: skip
+    first, *others = IMPLEMENTATIONS
+    table = []
     for row in rows:
         times = [f"{row[f'{name}_{impl}_ms']:.1f}" for name in passes for impl in IMPLEMENTATIONS]
-        lines.append(table_line([*(row[size] for size in "BTCHd"), *times, " = ".join(row["auto"])]))
-    return lines
-
-
-def table_line(cells: list[Any]) -> str:
-    """One line of a Markdown table."""
-    return "| " + " | ".join(map(str, cells)) + " |"
+        table.append([*(row[size] for size in "BTCHd"), *times, " = ".join(row["auto"])])
+    heads = [*"BTCHd", f"forward: {first}", *others, f"forward + backward: {first}", *others, "auto"]
+    lead = 'What `impl` can be, in ms, batch B, H heads of d, and which of them `impl="auto"` takes:'
+    return ["", lead, "", *grid(heads, table)]
 
 
 if __name__ == "__main__":

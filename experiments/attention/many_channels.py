@@ -18,9 +18,7 @@ import argparse
 import json
 import resource
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,12 +28,13 @@ sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import torch
 from harness.command_line import script_parser
-from harness.tables import hardware
+from harness.processes import answer, status
+from harness.study import grid
+from harness.tables import hardware, results_folder, write_record
 from torch import Tensor, nn
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork, mvpa_attention
 
-RESULTS = Path(__file__).parents[1] / "results" / "attention"
 SEGMENTS, HEADS, HEAD_DIM, ROWS, WINDOW = 8, 4, 16, 32, 16
 SIZES = (100, 300, 1000, 3000, 10_000)
 LOOKBACK = HORIZON = 96
@@ -61,16 +60,16 @@ def main() -> None:
     results = {
         "hardware": hardware(),
         "attention": attention_times(timed, turns=3 if arguments.quick else 5),
-        "memory": in_new_process("attention", sizes[-1]),
+        "memory": answer(__file__, "--case", "attention", sizes[-1]),
         "networks": [
-            in_new_process(name, C) for C in sizes for name in networks if name != "MVPA" or C <= MOST_WITHOUT_WINDOW
+            answer(__file__, "--case", name, C)
+            for C in sizes
+            for name in networks
+            if name != "MVPA" or C <= MOST_WITHOUT_WINDOW
         ],
     }
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "many_channels.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    table = markdown(results)
-    (arguments.output / "many_channels.md").write_text(table, encoding="utf-8")
-    print(table)
+    output = arguments.output or results_folder("attention", quick=arguments.quick)
+    write_record(output, "many_channels", results, markdown(results))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -78,10 +77,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = script_parser(__doc__, "small sizes, few turns: seconds")
     parser.add_argument("--output", type=Path, help="folder for the results (default: experiments/results/attention)")
     parser.add_argument("--case", nargs=2, metavar=("NAME", "C"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.output is None:
-        arguments.output = Path(tempfile.mkdtemp(prefix="mvpa-ts-")) if arguments.quick else RESULTS
-    return arguments
+    return parser.parse_args()
 
 
 def attention_call(
@@ -133,13 +129,6 @@ def attention_times(sizes: tuple[int, ...], turns: int) -> list[dict[str, Any]]:
     ]
 
 
-def in_new_process(name: str, C: int) -> dict[str, Any]:
-    """Run one case in a fresh process and return what it says."""
-    print(f"{name}, {C} channels", file=sys.stderr)
-    command = [sys.executable, __file__, "--case", name, str(C)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
-
-
 def attention_case(C: int) -> dict[str, Any]:
     """Peak memory and time of one forward and backward pass of the attention with a window."""
     attention_call(20)()  # load the libraries
@@ -155,8 +144,8 @@ def network_case(name: str, C: int) -> dict[str, Any]:
 def measured(run: Callable[[], Any]) -> dict[str, Any]:
     """Seconds of a run, and the peak of memory beyond what the process held before it."""
     torch.set_num_threads(1)
-    before = process_status("VmRSS")
-    limit = process_status("VmSize") + int(LIMIT_GIB * 2**30)
+    before = status("VmRSS")
+    limit = status("VmSize") + int(LIMIT_GIB * 2**30)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     start = time.process_time()
     try:
@@ -166,13 +155,7 @@ def measured(run: Callable[[], Any]) -> dict[str, Any]:
             raise
         return {"seconds": None, "peak_gib": None}
     seconds = time.process_time() - start
-    return {"seconds": round(seconds, 3), "peak_gib": round((process_status("VmHWM") - before) / 2**30, 3)}
-
-
-def process_status(field: str) -> int:
-    """A size in bytes from this process's status; its own peak, where `getrusage` would include the parent's."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+    return {"seconds": round(seconds, 3), "peak_gib": round((status("VmHWM") - before) / 2**30, 3)}
 
 
 def network_step(name: str, C: int) -> Callable[[], None]:
@@ -217,13 +200,12 @@ def markdown(results: dict[str, Any]) -> str:
         f"## The attention: forward and backward, T = {SEGMENTS}, batch 1, {HEADS} heads of {HEAD_DIM}, {ROWS} rows of "
         "channel keys",
         "",
-        f"| channels | channel window {WINDOW}, ms | over that of {first['channels']} | content of all channels, ms |",
-        "|--:|--:|--:|--:|",
-    ]
-    for row in results["attention"]:
-        ratio = row["window_ms"] / first["window_ms"]
-        lines.append(f"| {row['channels']} | {row['window_ms']:.0f} | {ratio:.2f} | {row['all_ms']:.0f} |")
-    lines += [
+        *grid(
+            ["channels", f"channel window {WINDOW}, ms", f"over that of {first['channels']}",
+             "content of all channels, ms"],
+            ([row["channels"], f"{row['window_ms']:.0f}", f"{row['window_ms'] / first['window_ms']:.2f}",
+              f"{row['all_ms']:.0f}"] for row in results["attention"]),
+        ),
         "",
         f"{memory['channels']} channels with the window: {memory['seconds']:.1f} s, peak memory "
         f"{memory['peak_gib']:.2f} GiB.",
@@ -232,9 +214,8 @@ def markdown(results: dict[str, Any]) -> str:
         "",
         f"Seconds of the processor and peak memory in GiB; – where it would need more than {LIMIT_GIB:.0f} GiB.",
         "",
-        "| channels | " + " | ".join(NETWORKS) + " |",
-        "|--:|" + "--:|" * len(NETWORKS),
-    ]
+    ]  # fmt: skip
+    table = []
     for C in dict.fromkeys(row["channels"] for row in results["networks"]):
         rows = {row["network"]: row for row in results["networks"] if row["channels"] == C}
         cells = []
@@ -244,8 +225,8 @@ def markdown(results: dict[str, Any]) -> str:
             if row is not None and row["seconds"] is not None:
                 text = f"{row['seconds']:.2f} s, {row['peak_gib']:.2f}"
             cells.append(text)
-        lines.append(f"| {C} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        table.append([C, *cells])
+    return "\n".join([*lines, *grid(["channels", *NETWORKS], table)]) + "\n"
 
 
 if __name__ == "__main__":

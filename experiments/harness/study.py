@@ -103,10 +103,11 @@ def _summary(rows: Sequence[Row]) -> str:
     return ", ".join(shown) + (f" and {len(rows) - 1} more" if len(rows) > 1 else "")
 
 
-def grid(heads: Sequence[str], lines: Iterable[Sequence[Any]]) -> list[str]:
+def grid(heads: Sequence[Any], lines: Iterable[Sequence[Any]]) -> list[str]:
     """Lines of a Markdown table."""
-    cells = [[str(cell) for cell in line] for line in lines]
-    return [f"| {' | '.join(heads)} |", "|---|" + "---|" * (len(heads) - 1), *(f"| {' | '.join(c)} |" for c in cells)]
+    cells = [heads, ["---"] * len(heads), *lines]
+    rows = [f"| {' | '.join(map(str, line))} |" for line in cells]
+    return [rows[0], rows[1].replace(" ", ""), *rows[2:]]
 
 
 def spread(values: pd.Series, digits: int = 3) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import tempfile
@@ -47,6 +48,12 @@ def write_page(table: Path, text: str) -> None:
     """Write the Markdown page that lies beside a table, and print it."""
     write_text(table.with_suffix(".md"), text)
     print(text)
+
+
+def write_record(folder: Path, name: str, record: Any, page: str) -> None:
+    """Write a record as JSON and the page that is made of it."""
+    write_text(folder / f"{name}.json", json.dumps(record, indent=1) + "\n")
+    write_page(folder / f"{name}.json", page)
 
 
 def machines(rows: pd.DataFrame) -> str:

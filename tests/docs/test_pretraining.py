@@ -1,4 +1,4 @@
-"""The command lines of docs/pretraining.md are understood, and the formula of scaling is right by hand."""
+"""The command lines of docs/pretraining.md are understood, and the formula of docs/scaling.md gives its table."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from harness.scaling import formulas as scaling_formulas
 
 from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.model.configuration import mvpformer_m, mvpformer_s
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "pretraining.md").read_text(encoding="utf-8")
@@ -28,21 +28,17 @@ def test_command_lines_are_understood(line, capsys):
     assert (config["data"]["simulation"] is None) == ("recordings" in line)
 
 
-def test_scaling_formula_for_one_token():
-    """By hand: MVPFormer-S, one segment and one channel, every layer sees one pair with content."""
-    config = scaling_formulas.SIZES["S"]()
-    linear = 768 * (768 + 768 + 256 + 256) + 3 * 768 * 1728
-    expected = 12 * (6 * linear + 14 * 768) + 6 * 768 * 768 + 4 * 2610 * 768
-    assert scaling_formulas.training_flop(config, 1, 1) == pytest.approx(expected)
-
-
-def test_pairs_are_those_of_the_mask():
-    T, C, window = 13, 3, 4
-    near = far = 0
-    for query in range(T):
-        for key in range(query + 1):
-            if query - key <= window or query == T - 1:
-                near += C * C
-            else:
-                far += C * C
-    assert scaling_formulas.pairs(T, C, window) == (near, far)
+@pytest.mark.parametrize(("column", "config"), enumerate([mvpformer_s(), mvpformer_m()], 2))
+def test_the_formula_of_scaling_gives_the_table(column, config):
+    """Operations of a training step by docs/scaling.md, pairs counted one by one."""
+    table = (DOCS.parent / "experiments/results/scaling/scaling.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) × (\d+) \| [\d,]+ \|.*MFLOP.*$", table, re.MULTILINE)
+    assert len(rows) == 5
+    D, kv = config.dim, config.num_kv_heads * config.dim // config.num_heads
+    for T, C in ((int(T), int(C)) for T, C in rows):
+        pairs = [q - k <= config.window or q == T - 1 for q in range(T) for k in range(q + 1)]
+        near, far = C * C * sum(pairs), C * C * (len(pairs) - sum(pairs))
+        layer = T * C * 6 * D * (2 * D + 2 * kv + 3 * config.mlp_dim) + D * (14 * near + 6 * far)
+        total = T * C * D * (4 * 2610 + 6 * D) + config.num_layers * layer
+        cells = re.search(rf"^\| {T} × {C} \|(.*)$", table, re.MULTILINE)[1].split("|")
+        assert cells[column - 1].split()[0] == f"{total / (T * C) / 1e6:,.0f}"

@@ -19,7 +19,6 @@ import patient_drift
 import promised_alarms
 import pytest
 import real_seizures
-import short_panels
 import short_runs
 import sktime_forecasting
 import throughput
@@ -30,7 +29,6 @@ from harness.classification import report as classification_report
 from harness.forecasting import report as forecasting_report
 from harness.forecasting import zero_shot_report
 from harness.forecasting.models import MODELS, build
-from harness.scaling import report as scaling_report
 from harness.tables import RESULTS, read_rows
 
 FROM_ROWS: dict[str, Callable] = {
@@ -52,7 +50,6 @@ FROM_ROWS: dict[str, Callable] = {
     "forecasting/pretrained": lambda rows: zero_shot_report.markdown(
         rows, json.loads((RESULTS / "forecasting" / "pretrained.json").read_text(encoding="utf-8"))
     ),
-    "forecasting/short_panels": short_panels.markdown,
     "forecasting/short_runs": short_runs.markdown,
     "forecasting/sktime_forecasting": sktime_forecasting.report,
     "board/panels": board_report.markdown,
@@ -65,7 +62,6 @@ FROM_RECORDS: dict[str, Callable] = {
     "detection/streaming": throughput.streaming_page,
     "forecasting/training_step": throughput.training_page,
     "pretraining/loading": throughput.loading_page,
-    "scaling/scaling": lambda record: scaling_report.markdown(record["fits"], record["checks"], record["machine"]),
 }
 
 

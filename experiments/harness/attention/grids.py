@@ -23,6 +23,8 @@ from typing import Any
 import torch
 from harness.attention.peers import Case, contenders
 from harness.paper import tables as paper
+from harness.processes import status
+from harness.study import grid
 from harness.tables import hardware, write_page
 
 from mvpa_ts.files import write_text
@@ -71,7 +73,7 @@ def measured(name: str, T: int, C: int) -> dict[str, float]:
 @torch.no_grad()
 def _measure(pipe: Connection, name: str, T: int, C: int) -> None:
     case = Case(T, C, batch=1, dense_last_segment=False)
-    before = memory("VmRSS")
+    before = status("VmRSS")
     inputs = {key: tensor.detach() for key, tensor in case.inputs(torch.device("cpu"), torch.float32).items()}
     attend = contenders(case)[GRIDS[name][1]]
     times: list[float] = []
@@ -79,14 +81,8 @@ def _measure(pipe: Connection, name: str, T: int, C: int) -> None:
         started = time.process_time()  # of the processor: other work on the machine does not count
         attend(inputs)
         times.append(time.process_time() - started)
-    pipe.send({"ms": 1e3 * min(times), "GiB": max(memory("VmHWM") - before, 0) / 2**30})
+    pipe.send({"ms": 1e3 * min(times), "GiB": max(status("VmHWM") - before, 0) / 2**30})
     pipe.close()
-
-
-def memory(field: str) -> int:
-    """A size in bytes from this process's status."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 
 
 def markdown(record: dict[str, Any]) -> str:
@@ -100,28 +96,25 @@ def markdown(record: dict[str, Any]) -> str:
     ]
     for name in GRIDS:
         own = {(cell["T"], cell["C"]): cell for cell in cells if cell["name"] == name}
-        lines += [f"**{name}**", "", f"| T \\ C | {' | '.join(map(str, sizes))} |", "|--:|" + "--:|" * len(sizes)]
+        table = []
         for T in sizes:
             row = [own.get((T, C)) for C in sizes]
-            texts = ["–" if cell is None else f"{cell['ms']:.3g} / {cell['GiB']:.3f}" for cell in row]
-            lines.append(f"| {T} | {' | '.join(texts)} |")
-        lines.append("")
+            table.append([T, *("–" if cell is None else f"{cell['ms']:.3g} / {cell['GiB']:.3f}" for cell in row)])
+        lines += [f"**{name}**", "", *grid(["T \\ C", *sizes], table), ""]
     lines += [
         "How many times longer T = C = 50 takes than T = C = 20 (6.25 times the tokens, 39 times the pairs), and how "
         "many times more memory; the paper's from its tables (batch 64, bfloat16, A100; it prints µs where its sizes "
         "say ms):",
         "",
-        "| | time, here | time, the paper | memory, here | memory, the paper |",
-        "|---|--:|--:|--:|--:|",
     ]
-    for name, (table, _) in GRIDS.items():
+    table = []
+    for name, (file, _) in GRIDS.items():
         own = {(cell["T"], cell["C"]): cell for cell in cells if cell["name"] == name}
-        printed = paper.efficiency(table).set_index(["T", "C"])
+        printed = paper.efficiency(file).set_index(["T", "C"])
         if (50, 50) in own:
             large, small = own[50, 50], own[20, 20]
             theirs = printed.loc[(50, 50)] / printed.loc[(20, 20)]
-            lines.append(
-                f"| {name} | {large['ms'] / small['ms']:.1f} | {theirs['ms']:.1f} | {large['GiB'] / small['GiB']:.1f} "
-                f"| {theirs['GB']:.1f} |"
-            )
+            ratios = large["ms"] / small["ms"], theirs["ms"], large["GiB"] / small["GiB"], theirs["GB"]
+            table.append([name, *(f"{ratio:.1f}" for ratio in ratios)])
+    lines += grid(["", "time, here", "time, the paper", "memory, here", "memory, the paper"], table)
     return "\n".join([*lines, "", f"Measured on {record['machine']}, beside other work.", ""])
