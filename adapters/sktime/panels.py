@@ -187,7 +187,7 @@ class PanelEstimator(DictOptions):
             The folder holds something else, a file is damaged, or the files do not belong together.
         """
         check_folder(folder, cls.__name__)
-        estimator = cls(**parameters)
+        estimator: Any = cls(**parameters)
         estimator.fitted_ = estimator._read_networks(folder)
         path, channels = Path(folder) / _CHANNELS, estimator.fitted_.config.num_channels
         names = read_config(path).get("names")

@@ -19,9 +19,9 @@ sys.path.append(str(Path(__file__).parents[1]))  # the harness
 import numpy as np
 import pandas as pd
 import torch
+from harness.board.models import QUIET, long_panel
 from harness.command_line import script_parser
 from harness.figures import style
-from harness.forecasting.host import long_frame
 from harness.quiet import silence
 from harness.structure.tasks import DELAY, wave
 from harness.tables import hardware, results_folder
@@ -57,8 +57,6 @@ def explained(*, quick: bool) -> np.ndarray:
     from mvpa_ts.adapters.neuralforecast import MVPA
 
     windows = wave(1, quick).windows
-    names = [f"{channel:02d}" for channel in range(CHANNELS)]
-    options: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
     model = MVPA(
         h=HORIZON,
         input_size=LOOKBACK,
@@ -66,15 +64,14 @@ def explained(*, quick: bool) -> np.ndarray:
         max_steps=2 if quick else 400,
         loss=MSE(),
         network={"regressions": False},
-        accelerator="cpu",
-        **options,
+        **QUIET,
     )
-    forecaster = NeuralForecast(models=[model], freq="h")
-    forecaster.fit(long_frame(pd.DataFrame(windows["train"].values.numpy(), columns=names)))
-    test = pd.DataFrame(windows["test"].values.numpy(), columns=names)
+    forecaster = NeuralForecast(models=[model], freq=1)
+    forecaster.fit(long_panel(windows["train"].values.numpy()))
+    test = windows["test"].values.numpy()
     sizes = []
     for end in ENDS[: 1 if quick else None]:
-        window = long_frame(test.iloc[end - LOOKBACK : end])
+        window = long_panel(test[end - LOOKBACK : end])
         _, explanations = forecaster.explain(horizons=[STEPS_AHEAD - 1], series=[CHANNEL], df=window, verbose=False)
         values = explanations["MVPA"]["insample"].detach()  # [..., look-back, channels, value and mask]
         sizes.append(values.reshape(LOOKBACK, CHANNELS, 2)[..., 0].abs().numpy())

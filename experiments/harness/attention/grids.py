@@ -95,10 +95,10 @@ def markdown(record: dict[str, Any]) -> str:
         "",
     ]
     for name in GRIDS:
-        own = {(cell["T"], cell["C"]): cell for cell in cells if cell["name"] == name}
+        of_name = {(cell["T"], cell["C"]): cell for cell in cells if cell["name"] == name}
         table = []
         for T in sizes:
-            row = [own.get((T, C)) for C in sizes]
+            row = [of_name.get((T, C)) for C in sizes]
             table.append([T, *("–" if cell is None else f"{cell['ms']:.3g} / {cell['GiB']:.3f}" for cell in row)])
         lines += [f"**{name}**", "", *grid(["T \\ C", *sizes], table), ""]
     lines += [
@@ -109,10 +109,10 @@ def markdown(record: dict[str, Any]) -> str:
     ]
     table = []
     for name, (file, _) in GRIDS.items():
-        own = {(cell["T"], cell["C"]): cell for cell in cells if cell["name"] == name}
+        of_name = {(cell["T"], cell["C"]): cell for cell in cells if cell["name"] == name}
         printed = paper.efficiency(file).set_index(["T", "C"])
-        if (50, 50) in own:
-            large, small = own[50, 50], own[20, 20]
+        if (50, 50) in of_name:
+            large, small = of_name[50, 50], of_name[20, 20]
             theirs = printed.loc[(50, 50)] / printed.loc[(20, 20)]
             ratios = large["ms"] / small["ms"], theirs["ms"], large["GiB"] / small["GiB"], theirs["GB"]
             table.append([name, *(f"{ratio:.1f}" for ratio in ratios)])

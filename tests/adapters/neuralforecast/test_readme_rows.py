@@ -1,8 +1,8 @@
-"""README's rows of MVPA through neuralforecast: the first steps are those of the experiments' loop."""
+"""MVPA through neuralforecast takes the first steps that the core takes, with the options of README's rows."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,13 @@ import pytest
 import torch
 
 pytest.importorskip("neuralforecast")
-from harness.forecasting.host import host_model, in_words_of_the_host, long_frame
-from harness.forecasting.models import MVPA_MODELS, MVPA_SETTINGS, configured
+from harness.board.models import long_panel
+from harness.forecasting.models import MVPA_SETTINGS, configured
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MAE, MSE, MQLoss
 
 from mvpa_ts.adapters.neuralforecast import MVPA
+from mvpa_ts.adapters.neuralforecast import model as adapter
 from mvpa_ts.forecasting import ForecasterTraining, ForecastingConfig, ForecastingNetwork
 from mvpa_ts.forecasting.network import mixing
 from mvpa_ts.forecasting.training import train
@@ -34,7 +35,6 @@ PARTS: dict[str, dict[str, Any]] = {
     "content alone": {"components": ("content",)},
     "no channel vectors": {"channel_vectors": None},
 }
-STILL_IN_HOST = {**QUIET, "dropout": 0.0, "network": {"attention_dropout": 0.0, "head_dropout": 0.0}}
 
 
 def values() -> np.ndarray:
@@ -70,44 +70,44 @@ def compare_first_steps(
         return loss
 
     monkeypatch.setattr(MVPA, "training_step", noted)
-    host = NeuralForecast(models=[model], freq="h")
+    host = NeuralForecast(models=[model], freq=1)
     host.fit(frame)
     assert found == pytest.approx(expected, rel=1e-4)
     for kept, wanted in zip(host.models[0].network.parameters(), network.parameters(), strict=True):
         torch.testing.assert_close(kept, wanted, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("row", ["MVPA", "MVPA, default network"])
-@pytest.mark.parametrize("dataset", MVPA_SETTINGS)
-def test_first_steps_are_those_of_the_harness(dataset: str, row: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {**MVPA_SETTINGS[dataset], **MVPA_MODELS[row]}
-    torch.manual_seed(1)
-    network, training, _ = configured(dataset, H, CHANNELS, settings)
-    network = ForecastingNetwork(replace(network.config, **STILL))
-    model = host_model(
-        dataset, H, CHANNELS, settings, max_steps=STEPS, windows_batch_size=None, random_seed=1, **STILL_IN_HOST
-    )
-    frame = long_frame(pd.DataFrame(values(), columns=list("abc")), dataset)
-    compare_first_steps(network, training, model, frame, monkeypatch)
-
-
-@pytest.mark.parametrize("row", PARTS)
-def test_first_steps_without_parts_are_those_of_the_core(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = {**PARTS[row], **STILL}
-    torch.manual_seed(1)
-    network = ForecastingNetwork(ForecastingConfig(H, L, **{"channel_vectors": CHANNELS, **options}))
-    options["channel_vectors"] = options.get("channel_vectors", CHANNELS) is not None
-    model = MVPA(
-        H, L, CHANNELS, loss=MSE(), learning_rate=TRAINING.learning_rate, gradient_clip_val=TRAINING.clip,
-        training={
-            "weight_averaging": TRAINING.weight_averaging,
-            "linear_learning_rate": TRAINING.learning_rate,
-        },
-        max_steps=STEPS, windows_batch_size=None, training_data_availability_threshold=1.0,
-        **in_words_of_the_host(options), **QUIET,
+def in_host(config: ForecastingConfig, training: ForecasterTraining) -> MVPA:
+    """The host's model with every option of the core's."""
+    sizes, settings = asdict(config), asdict(training)
+    settings["linear_learning_rate"] = training.linear_learning_rate or training.learning_rate  # the host has its own
+    options = {name: value for name, value in sizes.items() if name not in adapter.NETWORK_ELSEWHERE}
+    arguments = {name: sizes[field] for field, name in adapter._OWN.items()}
+    if config.cycle_length is not None:
+        arguments |= {"cycle_column": "step", "futr_exog_list": ["step"]}
+    return MVPA(
+        **arguments, n_series=CHANNELS, loss={"l1": MAE, "mse": MSE}[training.loss](),
+        individual=config.individual_channels is not None, bounded=config.bounded_channels is not None,
+        network={**options, **{name: options[name] is not None for name in ("channel_vectors", "cycle_channels")}},
+        training={name: value for name, value in settings.items() if name not in adapter.TRAINING_ELSEWHERE},
+        learning_rate=training.learning_rate, gradient_clip_val=training.clip, max_steps=STEPS,
+        windows_batch_size=None, training_data_availability_threshold=1.0, random_seed=1, **QUIET,
     )  # fmt: skip
-    frame = long_frame(pd.DataFrame(values(), columns=list("abc")))
-    compare_first_steps(network, TRAINING, model, frame, monkeypatch)
+
+
+@pytest.mark.parametrize("row", [*PARTS, *MVPA_SETTINGS])
+def test_first_steps_are_those_of_the_core(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    if row in PARTS:
+        config, training = ForecastingConfig(H, L, **{"channel_vectors": CHANNELS, **PARTS[row]}), TRAINING
+    else:
+        tuned, training, _ = configured(row, H, CHANNELS, MVPA_SETTINGS[row])
+        config = tuned.config
+    config = replace(config, **STILL)
+    frame = long_panel(values())
+    if config.cycle_length is not None:
+        frame["step"] = frame["ds"]
+    compare_first_steps(ForecastingNetwork(config), training, in_host(config, training), frame, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_options_in_units_of_the_series_refuse_a_scaler(option: str, options: di
 def test_closed_form_start_is_where_training_begins(loss: Any) -> None:
     """A regression has the answer before the first step: a wave is forecast without training."""
     steps = np.arange(300)
-    frame = long_frame(pd.DataFrame({name: np.sin(2 * np.pi * (steps + i) / 12) for i, name in enumerate("ab")}))
+    frame = long_panel(np.stack([np.sin(2 * np.pi * (steps + i) / 12) for i in range(2)], axis=1))
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
     errors = []
     for ridge in (None, 1e-4):
@@ -137,8 +137,8 @@ def test_closed_form_start_is_where_training_begins(loss: Any) -> None:
             # Else the regressions inside the window would forecast the wave before training, too.
             network={"regressions": ridge is not None}, **quiet,
         )  # fmt: skip
-        host = NeuralForecast(models=[model], freq="h")
-        host.fit(frame[frame["ds"] < frame["ds"].max() - pd.Timedelta("11h")])
+        host = NeuralForecast(models=[model], freq=1)
+        host.fit(frame[frame["ds"] < frame["ds"].max() - 11])
         forecast = host.predict().merge(frame, on=["unique_id", "ds"])
         name = next(column for column in forecast.columns if column.startswith("MVPA") and "lo" not in column)
         errors.append((forecast[name] - forecast["y"]).abs().mean())
