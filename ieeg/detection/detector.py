@@ -267,6 +267,7 @@ class Detector:
         probabilities = np.where(segment_labels(starts, bad), math.nan, probabilities)
         # A run that goes on from a store has not read the segments that are scored already.
         duration, silent = segments.recording.duration, segments.find_silent_channels()
+        segments.warn_of_changes()
         return Detection(
             probabilities,
             starts,

@@ -71,6 +71,7 @@ class TrainingFeatures:
                 signal, valid = _block(segments, rows.start, rows.stop)
                 lengths = mean_length(line_lengths(signal), valid)
                 columns.append((segment_features(signal, valid), lengths, ictal[rows], stretch[rows]))
+            segments.warn_of_changes()
         features, lengths, ictal, stretch = (np.concatenate(column) for column in zip(*columns, strict=True))
         scored = ~np.isnan(lengths)
         label = ictal[scored]

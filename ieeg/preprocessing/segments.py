@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import segment_labels
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, default_preprocessing, warn_of_low_rate
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
+from mvpa_ts.ieeg.recordings.levels import CHANGES, changes_in_words
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 
 # Segments computed at a time: 3 min, which is one chunk of a SWEC file.
@@ -98,6 +100,7 @@ class Segments:
         self._room = 2  # blocks kept
         self._read = np.zeros(self.num_segments, bool)
         self._heard = np.zeros(len(self.channel_names), bool)
+        self._levels = np.full((self.num_segments, len(self.channel_names)), np.nan, np.float32)
 
     @property
     def implausible_samples(self) -> int:
@@ -155,11 +158,13 @@ class Segments:
             self._fill(signal, bad, count - 1, int(self._first_samples[-1]), self.num_samples, kept_from)
         # A few bad samples were bridged and do no harm. A segment that is mostly bridge would be invented.
         valid = bad <= self.preprocessing.max_bad_share * size
-        self._read[first:last] = True
         self._heard |= valid.any(0)
         if not valid.all():
             for segment, channel in np.argwhere(~valid):
                 signal[channel, segment * size : (segment + 1) * size] = 0.0
+        for segment in np.flatnonzero(~self._read[first:last]):
+            self._levels[first + segment] = signal[:, segment * size : (segment + 1) * size].std(1)
+        self._read[first:last] = True
         return signal, valid
 
     def _check_range(self, first: int, last: int) -> None:
@@ -178,6 +183,20 @@ class Segments:
             if not self._read[first:last].all():
                 self.read(first, last)
         return self.silent_channels
+
+    def warn_of_changes(self) -> None:
+        """Warn, once for a recording, of levels that change as no brain's do in what was read, and note it there.
+
+        When a recording is opened only some seconds are looked at, and a gain may change between two of them.
+        """
+        if any(CHANGES in note for note in self.recording.notes):
+            return
+        # The middle one of 25 s: shorter artefacts are common.
+        if text := changes_in_words(
+            self.recording, self.channel_names, self.starts, self._levels, SEGMENT_SECONDS, neighbours=5
+        ):
+            self.recording.notes += (text,)
+            warnings.warn(text, stacklevel=4)
 
     def _fill(
         self,

@@ -20,6 +20,7 @@ WHITE_RATIO, WHITE_UV = 1.5, 100.0
 PIECES = 48
 # By how much the level changes that is told; outside of seizures that of public recordings changes by 5 at most.
 CHANGE = 8.0
+CHANGES = "the standard deviation of channels changes"
 # Share of a channel's variance that another, scaled, does not explain; neighbours on an electrode differ by 0.005.
 COPY_SHARE = 1e-4
 
@@ -33,6 +34,7 @@ class Readable(Protocol):
     channel_names: tuple[str, ...]
     seizures: tuple[tuple[float, float], ...]
     bad_spans: tuple[tuple[float, float], ...]
+    notes: tuple[str, ...]
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
         """Samples [start, stop) in µV, [C, stop − start]."""
@@ -60,30 +62,30 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
     said = f"{recording.name}: the channels' median standard deviation is {level:.3g} µV"
     x, deviations = x[alive], deviations[alive]
     if not PLAUSIBLE_UV[0] <= level <= PLAUSIBLE_UV[1]:
-        warnings.warn(f"{said}, {usual}: is the unit right?", stacklevel=3)
+        _say(recording, f"{said}, {usual}: is the unit right?")
     elif level > WHITE_UV and np.median(np.nanvar(np.diff(x), axis=1) / deviations**2) > WHITE_RATIO:
-        warnings.warn(f"{said} ({usual}), and they are white noise: is an electrode connected?", stacklevel=3)
+        _say(recording, f"{said} ({usual}), and they are white noise: is an electrode connected?")
     names = [name for name, usable in zip(recording.channel_names, alive, strict=True) if usable]
     loud = [name for name, deviation in zip(names, deviations, strict=True) if deviation > PLAUSIBLE_UV[1] >= level]
     if loud:
-        warnings.warn(
+        _say(
+            recording,
             f"{recording.name}: {_listed(loud)} have a standard deviation of up to "
             f"{deviations.max():.3g} µV where the other channels have {level:.3g} µV ({usual}): leave them out "
             "(--channels, or mark them bad) if their gain is wrong",
-            stacklevel=3,
         )
     at = np.isfinite(x).any(0)  # a sample that all channels lack has no median
     if len(x) > 1 and np.nanvar(x[:, at] - np.nanmedian(x[:, at], axis=0)) < SAME_SHARE * level**2:
-        warnings.warn(
+        _say(
+            recording,
             f"{recording.name}: all {len(x)} channels hold the same signal, of which a median reference leaves nothing",
-            stacklevel=3,
         )
     elif copied := _copies(x):
         pairs = [f"{names[j]} ({deviations[j]:.3g} µV) as {names[i]} ({deviations[i]:.3g} µV)" for i, j in copied]
-        warnings.warn(
+        _say(
+            recording,
             f"{recording.name}: channels hold the same signal as another one, if with another gain: {_listed(pairs)}; "
             "one signal counts twice. Leave the copies out (--channels, or mark them bad)",
-            stacklevel=3,
         )
 
 
@@ -91,37 +93,72 @@ def _warn_of_changes(recording: Readable, pieces: int) -> None:
     """Warn of channels whose level changes as no brain's does: pieces all over the recording have one level each."""
     length = min(max(int(recording.sfreq), 2), recording.num_samples)
     starts = np.unique(np.linspace(0, recording.num_samples - length, pieces).astype(np.int64))
-    times = starts / recording.sfreq
-    # A seizure is louder than what surrounds it, and of marked stretches the user knows.
-    spans = (*recording.seizures, *recording.bad_spans)
-    quiet = [
-        all(stop <= on or start >= off for on, off in spans) for start, stop in zip(times, times + 1.0, strict=True)
-    ]
-    starts, times = starts[quiet], times[quiet]
-    if len(starts) < 6:
+    # Where the pieces are few, those in seizures are not read.
+    starts = starts[_quiet(recording, starts / recording.sfreq, 1.0)]
+    if not len(starts):
         return
-    levels = np.array([_deviations(recording.read(start, start + length)) for start in starts.tolist()]).T
-    levels[levels == 0] = np.nan
+    levels = np.array([_deviations(recording.read(start, start + length)) for start in starts.tolist()])
+    if text := changes_in_words(recording, recording.channel_names, starts / recording.sfreq, levels, 1.0, 3):
+        _say(recording, text, 5)
+
+
+def changes_in_words(
+    recording: Readable,
+    channel_names: Sequence[str],
+    times: NDArray[np.floating],
+    levels: NDArray[np.floating],
+    seconds: float,
+    neighbours: int,
+) -> str:
+    """Which channels' levels change as no brain's do; empty where none does.
+
+    Parameters
+    ----------
+    recording : Recording
+    channel_names : sequence of str
+    times : array, shape (n,)
+        Seconds at which the pieces begin.
+    levels : array, shape (n, C)
+        Standard deviations of the pieces, 0 or NaN where there is none.
+    seconds : float
+        Length of a piece.
+    neighbours : int
+        Odd; the middle one of so many pieces counts, so that an artefact in fewer than half of them does not.
+    """
+    quiet = _quiet(recording, times, seconds)
     changed = []
-    for name, row in zip(recording.channel_names, levels, strict=True):
-        heard = np.flatnonzero(~np.isnan(row))
-        if len(heard) < 6:
+    for name, row in zip(channel_names, levels[quiet].T, strict=True):
+        heard = np.flatnonzero(row > 0)
+        if len(heard) < 2 * neighbours:
             continue
         usual = np.sort(row[heard])[len(heard) // 2]
-        # The middle one of three neighbours: a single loud piece is an artefact.
-        neighbours = np.lib.stride_tricks.sliding_window_view(row[heard], 3)
-        ratio = np.median(neighbours, axis=1) / usual
+        windows = np.lib.stride_tricks.sliding_window_view(row[heard], neighbours)
+        ratio = np.median(windows, axis=1) / usual
         farthest = int(np.abs(np.log(ratio)).argmax())
         if max(ratio[farthest], 1 / ratio[farthest]) > CHANGE:
-            level, time = ratio[farthest] * usual, times[heard[farthest + 1]]
+            level, time = ratio[farthest] * usual, times[quiet][heard[farthest + neighbours // 2]]
             changed.append(f"{name} has {level:.3g} µV at {time:.0f} s and {usual:.3g} µV most of the time")
-    if changed:
-        warnings.warn(
-            f"{recording.name}: the standard deviation of channels changes by more than {CHANGE:g} times outside of "
-            f"stated seizures: {_listed(changed)}. If a gain was changed or an electrode disconnected, mark the "
-            "stretch (BAD_) or leave the channels out (--channels)",
-            stacklevel=4,
-        )
+    if not changed:
+        return ""
+    return (
+        f"{recording.name}: {CHANGES} by more than {CHANGE:g} times outside of stated seizures: {_listed(changed)}. If "
+        "a gain was changed or an electrode disconnected, mark the stretch (BAD_) or leave the channels out "
+        "(--channels)"
+    )
+
+
+def _quiet(recording: Readable, times: NDArray[np.floating], seconds: float) -> NDArray[np.bool_]:
+    """Which pieces lie outside of seizures, which are louder, and of marked stretches, of which the user knows."""
+    quiet = np.ones(len(times), bool)
+    for onset, offset in (*recording.seizures, *recording.bad_spans):
+        quiet &= (times + seconds <= onset) | (times >= offset)
+    return quiet
+
+
+def _say(recording: Readable, text: str, stacklevel: int = 4) -> None:
+    """Warn, and note on the recording that this was said."""
+    recording.notes += (text,)
+    warnings.warn(text, stacklevel=stacklevel)
 
 
 def _deviations(x: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import warnings
 
@@ -138,3 +139,21 @@ def test_out_of_range_and_pickling():
     np.testing.assert_array_equal(copy.read(0, 4)[0], expected)
     segments.release()
     np.testing.assert_array_equal(segments.read(0, 4)[0], expected)
+
+
+@pytest.mark.parametrize(("gain", "pattern"), [(20.0, "(99|100)"), (0.05, r"2\.[45]")])
+def test_a_gain_that_changes_between_the_pieces_that_opening_looks_at_is_told_of_once(gain, pattern):
+    x = np.random.default_rng(0).normal(0, 50, (2, 128 * 1200))
+    # Opening looks at a second every 25.5 s.
+    x[1, 128 * 614 : 128 * 636] *= gain
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        recording = Recording.from_array(x, 128.0, ["A1", "A2"], "µV")
+    segments = Segments(recording, dataclasses.replace(PLAIN, sfreq=128.0))
+    segments.read(0, segments.num_segments)
+    with pytest.warns(UserWarning, match=rf"array: the standard .* by more than 8 times .*: A2 has {pattern}"):
+        segments.warn_of_changes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        segments.warn_of_changes()
+    assert len(recording.notes) == 1
