@@ -83,8 +83,10 @@ def main(arguments: list[str]) -> None:
             f"{RUN} of each says why"
         )
     report = cohort_report(results, swec_groups(by_subject), seed=options.seed)
-    report.save(options.output)
+    # The page comes last: where it is there, figures and tables are of one run.
+    (Path(options.output) / "cohort.md").unlink(missing_ok=True)
     save_cohort_plots(report, options.output)
+    report.save(options.output)
     print("\n".join(report.words))
     counts = f"{counted(len(folders), 'recording')} of {counted(len(results), 'subject')}"
     print(f"\n{counts}; event scores in mode {options.mode}\n")

@@ -26,6 +26,7 @@ from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.detection.detector import Detector
 from mvpa_ts.ieeg.detection.rules import EventRules, probabilities_to_events
+from mvpa_ts.ieeg.recordings.copies import copies
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 
 # A confidence counts as reached if it rounds to the one that was asked for: 55 hours give 89.9 % for one alarm a day.
@@ -129,8 +130,8 @@ def calibrate(
     Raises
     ------
     ValueError
-        A recording states seizures; or the quiet hours are too few for the rate: the error says what they can promise,
-        and how many hours the rate needs.
+        A recording states seizures, or is a copy of another; or the quiet hours are too few for the rate: the error
+        says what they can promise, and how many hours the rate needs.
 
     Examples
     --------
@@ -141,8 +142,15 @@ def calibrate(
     0
     """
     scores: list[Scores] = []
-    for item in recordings:
-        recording = as_recording(item)
+    quiet = [as_recording(item) for item in recordings]
+    # Before the hours of scoring.
+    if pairs := copies(quiet):
+        names = ", ".join(f"{quiet[first].name} and {quiet[second].name}" for first, second in pairs[:5])
+        raise ValueError(
+            f"{names} hold the same signal, perhaps one file in two formats, and its hours would count twice: "
+            "leave one out"
+        )
+    for recording in quiet:
         if recording.seizures:
             onset, offset = recording.seizures[0]
             raise ValueError(

@@ -17,13 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from mvpa_ts.files import write_csv, write_text
+from mvpa_ts.files import replaced_together, write_csv
 from mvpa_ts.ieeg.constants import BRAINMAZE, DEMO, LINE_LENGTH
 from mvpa_ts.ieeg.detection.baselines import Baseline, BaselineDetector, brainmaze_installed
 from mvpa_ts.ieeg.detection.detector import Detector
 from mvpa_ts.ieeg.detection.report import render
 from mvpa_ts.ieeg.events import segment_labels
 from mvpa_ts.ieeg.preprocessing.segments import Segments
+from mvpa_ts.ieeg.recordings.copies import copies
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.scoring.comparison import ranking
 from mvpa_ts.ieeg.scoring.scores import Scores, score_events, score_seconds
@@ -128,8 +129,7 @@ class Board:
     failures: Mapping[str, str]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write ``board.csv`` and ``board.html``; the same board gives the same bytes."""
-        write_csv(Path(folder) / BOARD, self.rows)
+        """Write ``board.csv`` and ``board.html``, there only where both are whole; equal boards, equal bytes."""
         cells = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row] for row in self.rows.to_numpy().tolist()]
         cells = [[cell.replace("nan", "–") for cell in row] for row in cells]
         facts = {
@@ -139,7 +139,9 @@ class Board:
             "Failed": "; ".join(f"{name}: {why}" for name, why in self.failures.items()) or "no detector",
         }
         table = ("Detectors", tuple(self.rows.columns), cells)
-        write_text(Path(folder) / PAGE, render("Detectors on the same recordings", [], facts, [table]))
+        with replaced_together(folder, PAGE, BOARD) as (page, file):
+            write_csv(file, self.rows)
+            page.write_text(render("Detectors on the same recordings", [], facts, [table]), encoding="utf-8")
 
 
 def rate_in_words(rows: pd.DataFrame) -> str:
@@ -169,6 +171,9 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
     """
     left_out = {r.name: "says nothing of seizures" for r in recordings if not r.annotated}
     known = [recording for recording in recordings if recording.annotated]
+    twice = {second: known[first].name for first, second in copies(known)}
+    left_out |= {f"{known[i].name} (again)": f"holds the same signal as {name}" for i, name in twice.items()}
+    known = [recording for i, recording in enumerate(known) if i not in twice]
     if not known or not detectors:
         raise ValueError(
             f"a board needs a detector and a recording that states its seizures, or that there are none; of "

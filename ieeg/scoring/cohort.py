@@ -96,7 +96,8 @@ class CohortReport:
     words: Sequence[str] = ()
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the four tables as CSV, whole, and one page ``cohort.md`` with those that say something."""
+        """Write the four tables as CSV, and last one page ``cohort.md`` with those that say something."""
+        (Path(folder) / "cohort.md").unlink(missing_ok=True)
         page = [f"{sentence}\n" for sentence in self.words]
         for name in ("groups", "summary", "subjects", "regression"):
             write_csv(Path(folder) / f"{name}.csv", getattr(self, name))

@@ -19,6 +19,7 @@ from mvpa_ts.ieeg.recordings.subjects import subject_of_each
 from mvpa_ts.ieeg.recordings.swec_table import identity, warn_of_missing_subjects
 from mvpa_ts.ieeg.training.division import (
     check_channel_counts,
+    check_copies,
     check_lists,
     check_seizures,
     divided_by_subject,
@@ -99,7 +100,8 @@ class RecordingDataModule(pl.LightningDataModule):
     workers : int, default 0
         Processes that read; 0: the training process reads.
     allow_duplicates : bool, default False
-        Only warn of a person on both sides, and of a validation subject that the base of a finetuning was trained on.
+        Only warn of a person, or copies of a recording, on both sides, and of a validation subject that the base of a
+        finetuning was trained on.
     subjects : path, optional
         Table of subjects and their files, see `mvpa_ts.ieeg.recordings.subjects.read_subjects`. Without it, each file
         outside BIDS counts as a separate subject.
@@ -198,6 +200,7 @@ class RecordingDataModule(pl.LightningDataModule):
         if self.training is not None:
             return
         train, held_out = self._divided()
+        check_copies(train, held_out, self.allow_duplicates)
         if self.trainer is not None:
             config = self.trainer.lightning_module.config
             self.past = config.amplitude == "bands"

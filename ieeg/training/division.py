@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mvpa_ts.ieeg.datasets.cohort import split_subjects
 from mvpa_ts.ieeg.preprocessing.segments import Segments
+from mvpa_ts.ieeg.recordings.copies import copies
 from mvpa_ts.ieeg.recordings.recording import Recording
 
 
@@ -36,6 +37,23 @@ def check_lists(training: Sequence[Path | Recording], validation: Sequence[Path 
         raise ValueError(
             f"{', '.join(both)} is among recordings and among validation_recordings: leave it in one of them"
         )
+
+
+def check_copies(
+    training: Sequence[Recording], validation: Sequence[Recording], allow_duplicates: bool = False
+) -> None:
+    """Raise a ValueError where a recording validates of which a copy trains; warn of other copies."""
+    recordings = [*training, *validation]
+    pairs = copies(recordings)
+    across = [pair for pair in pairs if pair[0] < len(training) <= pair[1]]
+    for listed, use in ((across, "train and validate"), ([*{*pairs} - {*across}], "count twice")):
+        if not listed:
+            continue
+        named = ", ".join(f"{recordings[i].name} and {recordings[j].name}" for i, j in sorted(listed)[:5])
+        text = f"the same signal would {use}: {named} are copies, perhaps one file in two formats. Leave one out"
+        if listed is across and not allow_duplicates:
+            raise ValueError(f"{text}, or set --data.allow_duplicates true (allow_duplicates=True in Python)")
+        warnings.warn(text, stacklevel=3)
 
 
 def divided_by_subject(

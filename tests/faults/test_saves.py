@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -122,7 +123,29 @@ def _mvpformer() -> Saved:
     return Saved(*pair, lambda model, folder: model.save_pretrained(folder), read)
 
 
+def _board() -> Saved:
+    from mvpa_ts.ieeg.scoring.board import Board
+
+    old, new = (Board(pd.DataFrame({"detector": [name], "hours": [30.0]}), {}, {}) for name in ("old", "new"))
+
+    def read(folder: Path) -> Any:
+        page, table = ((folder / name).read_text(encoding="utf-8") for name in ("board.html", "board.csv"))
+        return ["old" in text for text in (page, table)]
+
+    return Saved(old, new, lambda board, folder: board.save(folder), read)
+
+
+def _calibration() -> Saved:
+    from mvpa_ts.ieeg.detection.calibration import Calibration, load_calibration
+    from mvpa_ts.ieeg.detection.rules import EventRules
+
+    pair = [Calibration(6.0, 0.9, 10.0, 0, EventRules(threshold=threshold)) for threshold in (0.2, 0.8)]
+    return Saved(*pair, lambda one, folder: one.save(folder / "one.json"), lambda at: load_calibration(at / "one.json"))
+
+
 _SAVES = {
+    "board": _board,
+    "calibration": _calibration,
     "MVPAForecaster": _forecaster,
     "MVPAClassifier": _classifier,
     "NeuralForecast": _host,

@@ -28,6 +28,12 @@ def quiet_stream(random, hours, an_hour):
     return scores, 5.0 * np.arange(count)
 
 
+def test_the_hours_of_a_copy_do_not_count():
+    quiet = simulate_recording("S01", num_channels=2, duration=600.0, num_seizures=0)
+    with pytest.raises(ValueError, match="S01_session0 and S01_session0 hold the same signal"):
+        calibrate(BaselineDetector("line-length"), [quiet, quiet.pick(["A2", "A1"]).crop(0, 599)], 200.0)
+
+
 @pytest.mark.parametrize(("hours", "rate"), [(10, 6.0), (24, 6.0), (56, 1.0), (20, 24.0)])
 def test_the_promise_is_kept_in_nine_of_ten_patients(hours, rate):
     random = np.random.default_rng(54)

@@ -28,8 +28,9 @@ def detector(name, score):
 
 def recordings():
     first = simulate_recording("S01", num_channels=2, duration=600.0, num_seizures=0)
+    first = first.with_seizures([(100.0, 130.0)])
     second = simulate_recording("S02", num_channels=2, duration=600.0, num_seizures=0)
-    return [first.with_seizures([(100.0, 130.0)]), second.with_seizures([]), second.with_seizures(None)]
+    return [first, second.with_seizures([]), second.with_seizures(None), first.pick(["A1"])]
 
 
 def test_scores_as_counted_by_hand():
@@ -48,7 +49,10 @@ def test_scores_as_counted_by_hand():
     assert late["AUROC"] == pytest.approx((4 * (226 + 0.5 * 8) + 2 * 0.5 * 226) / (6 * 234), abs=1e-4)
     assert (never["found"], never["event F1"], never["AUROC"]) == (0, 0.0, 0.5)
     assert [*result.rows["detector"]] == ["late", "never"]
-    assert result.left_out == {"S02_session0": "says nothing of seizures"}
+    assert result.left_out == {
+        "S02_session0": "says nothing of seizures",
+        "S01_session0 (again)": "holds the same signal as S01_session0",
+    }
 
 
 def test_a_detector_that_fails_is_listed_and_costs_no_other():
@@ -63,7 +67,7 @@ def test_a_detector_that_fails_is_listed_and_costs_no_other():
     short = board(recordings()[:1], {"short": detector("short", lambda recording, starts: [0.5])})
     assert "must give 120 probabilities between 0 and 1" in short.failures["short: S01_session0"]
     with pytest.raises(ValueError, match="of 1 recordings 0 do"):
-        board(recordings()[2:], {"late": detector("late", seconds_of(110, 140))})
+        board(recordings()[2:3], {"late": detector("late", seconds_of(110, 140))})
 
 
 def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys):

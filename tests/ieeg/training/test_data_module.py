@@ -6,6 +6,7 @@ import itertools
 import warnings
 from typing import Any
 
+import mne
 import numpy as np
 import pytest
 import torch
@@ -54,6 +55,32 @@ def test_uneven_batches_keep_every_signal():
         assert torch.equal(segments.abs().sum(-1) > 0, batch["token_mask"])
         real = batch["channel_mask"][:, None] & batch["segment_mask"][..., None]
         assert torch.equal(batch["token_mask"], real)
+
+
+@pytest.mark.filterwarnings("ignore:.*no annotation says")
+@pytest.mark.parametrize("ending", ["night_raw.fif", "night.vhdr", "again.edf"])
+def test_one_recording_in_two_formats_does_not_train_and_validate(tmp_path, ending):
+    night = recording("night", seed=3)
+    write_edf(night, tmp_path / "night.edf")
+    write_edf(recording("other", seed=4), tmp_path / "other.edf")
+    raw = mne.io.RawArray(night.read(0, night.num_samples) * 1e-6, mne.create_info(["A1", "A2", "A3"], 512.0, "eeg"))
+    if ending.endswith("edf"):
+        write_edf(night, tmp_path / ending)
+    elif ending.endswith("fif"):
+        raw.save(tmp_path / ending, verbose="error")
+    else:
+        mne.export.export_raw(tmp_path / ending, raw, verbose="error")
+    files = {"recordings": [tmp_path / "night.edf"], "validation_recordings": [tmp_path / ending]}
+    with pytest.raises(ValueError, match=rf"would train and validate: night and {ending.split('.')[0]} are copies"):
+        module(validation_subjects=[], **files)
+    with pytest.warns(UserWarning, match="would train and validate"):
+        module(validation_subjects=[], allow_duplicates=True, **files)
+    with pytest.warns(UserWarning, match="would count twice"):
+        module(
+            validation_subjects=[],
+            recordings=[tmp_path / "night.edf", tmp_path / ending],
+            validation_recordings=[tmp_path / "other.edf"],
+        )
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -251,7 +278,7 @@ def test_an_empty_list_validates_nothing():
 
 @pytest.mark.parametrize("seizures", [(), ((5.0, 10.0),)], ids=["no seizure", "a seizure"])
 def test_validation_without_a_seizure_warns(seizures):
-    train, held_out = (recording(name, seed=0, segments=4) for name in ("A", "B"))
+    train, held_out = (recording(name, seed, segments=4) for seed, name in enumerate("AB"))
     made = SeizureDataModule(
         recordings=[train.with_seizures(((5.0, 10.0),))],
         validation_recordings=[held_out.with_seizures(seizures)],
@@ -280,7 +307,7 @@ def test_spans_come_with_the_power_before_them():
 
 
 def test_training_without_a_seizure_says_how_to_annotate():
-    quiet = [recording(name, seed=0).with_seizures(seizures) for name, seizures in (("S0", []), ("S1", None))]
+    quiet = [recording("S0", 0).with_seizures([]), recording("S1", 1).with_seizures(None)]
     data = SeizureDataModule(quiet, validation_recordings=[recording("S2", 2)], context=4, balance="ictal")
     message = (
         r"^the training recordings hold no annotated seizure \(S0_made_up: none; S1_made_up: says nothing of seizures\)"

@@ -1,0 +1,63 @@
+"""Recordings that hold the same signal, such as one file in two formats: by their samples, as names may differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mvpa_ts.ieeg.recordings.channels import plain_name
+from mvpa_ts.ieeg.recordings.recording import Recording
+
+# Seconds at which the compared pieces begin: the same ones in a copy that is a little longer or shorter.
+STARTS = (0.3, 3.3, 10.3, 30.3, 100.3, 300.3, 1000.3, 3000.3, 10000.3, 30000.3)
+# Values of a piece of a second.
+VALUES = 64
+# Correlation from which on signals are the same: 16 bits, or another unit, leave more than 0.99999 of it.
+SAME = 0.999
+
+
+def copies(recordings: Sequence[Recording]) -> list[tuple[int, int]]:
+    """Pairs of recordings (first, copy) of which a channel of one name holds the same signal up to unit and rounding.
+
+    Examples
+    --------
+    >>> noise = np.random.default_rng(0).normal(0, 50, (2, 5120))
+    >>> names = ["A1", "A2"]
+    >>> night = Recording.from_array(noise, 512.0, names, "µV")
+    >>> copy = Recording.from_array(np.round(noise[:, :5000], 1) / 1000, 512.0, names, "mV")
+    >>> copies([night, Recording.from_array(noise[::-1], 512.0, names, "µV"), copy])
+    [(0, 2)]
+    """
+    of_channel: dict[tuple[str, float, int], list[tuple[int, NDArray[np.float32]]]] = {}
+    for index, recording in enumerate(recordings):
+        for name, values in _pieces(recording):
+            # With the last piece and without it: a copy may end just before it.
+            for count in {len(values), max(len(values) - 1, 1)}:
+                of_channel.setdefault((name, recording.sfreq, count), []).append((index, _unit(values[:count])))
+    pairs = set()
+    for items in of_channel.values():
+        indices, signals = np.array([index for index, _ in items]), np.stack([signal for _, signal in items])
+        for row in range(len(items)):
+            for other in np.flatnonzero(signals[:row] @ signals[row] > SAME):
+                pairs.add((int(indices[other]), int(indices[row])))
+    return sorted((first, second) for first, second in pairs if first != second)
+
+
+def _pieces(recording: Recording) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Name and pieces [n, values] of each channel with a signal."""
+    length = int(recording.sfreq)
+    first_samples = [round(start * recording.sfreq) for start in STARTS]
+    read = [recording.read(i, i + length) for i in first_samples if 0 < length <= recording.num_samples - i]
+    step = max(length // VALUES, 1)
+    for name, *pieces in zip(recording.channel_names, *(piece[:, ::step] for piece in read), strict=True):
+        values = np.nan_to_num(np.array(pieces), nan=0.0, posinf=0.0, neginf=0.0)
+        if values.size and values.std() > 0:
+            yield plain_name(name), values
+
+
+def _unit(values: NDArray[np.float32]) -> NDArray[np.float64]:
+    """A vector of mean 0 and length 1; of zeros where nothing varies."""
+    centred = values.ravel().astype(np.float64) - values.mean(dtype=np.float64)
+    return centred / max(float(np.linalg.norm(centred)), 1e-300)
