@@ -78,8 +78,8 @@ def check_twice(argument: str, index: FrameIndex) -> None:
 _UNITS = {"d": pd.Timedelta("1D"), "h": pd.Timedelta("1h"), "m": pd.Timedelta("1min"), "s": pd.Timedelta("1s")}
 
 
-def warn_of_dates(index: FrameIndex, last_rows: int | None = None) -> None:
-    """Warn of a wrong freq, and of rows that are absent.
+def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
+    """Raise a ValueError where all dates follow another freq; warn where some do, and of rows that are absent.
 
     The host counts steps from each series' end and gives models no dates: a series that lacks some would be put
     beside the wrong steps of the others, and where all lack some, steps are not as far apart as they seem.
@@ -102,6 +102,9 @@ def warn_of_dates(index: FrameIndex, last_rows: int | None = None) -> None:
     if jump is not None and (other := other_frequency(grid, index.freq)) is not None:
         to_set = f"freq={other!r}" if other and not index.polars else "freq to that of the dates"
         advice = f"The models were fitted to freq={index.freq!r}: give such rows." if last_rows else f"Set {to_set}."
+        # The forecast's dates would be wrong; a few dates alone may as well have gaps.
+        if len(grid) >= 8 and other and jump_of(grid, other) is None:
+            raise ValueError(f"{fact} {advice}")
         warnings.warn(f"{fact} {advice}", stacklevel=2)
         return
     # Both faults shift a series against the others, and the same three lines mend both.

@@ -14,7 +14,7 @@ import torch
 from neuralforecast.tsdataset import BaseTimeSeriesDataset
 from torch import Tensor
 
-from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_twice, date_of, warn_of_dates, warn_of_rounding
+from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_twice, date_of, check_dates, warn_of_rounding
 from mvpa_ts.forecasting.series import check_names, listed
 from mvpa_ts.windows import FeatureScaling, Scaling, Series, Windows, far_words, observed_range, series_windows
 
@@ -116,7 +116,7 @@ class Panel:
         # In cross-validation the rows to forecast are rows of the frame itself.
         if read is not None and self.appended is None:
             read += self.unseen
-        warn_of_dates(self.index, read)
+        check_dates(self.index, read)
 
     def check_values(self, cycle_column: str | None) -> None:
         """Raise ValueError for a series without a value, for infinite ones, and for a cycle without whole numbers.
