@@ -14,7 +14,7 @@ import torch
 from neuralforecast.tsdataset import BaseTimeSeriesDataset
 from torch import Tensor
 
-from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_twice, date_of, check_dates, warn_of_rounding
+from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_dates, check_twice, date_of, warn_of_rounding
 from mvpa_ts.forecasting.series import check_names, listed
 from mvpa_ts.windows import FeatureScaling, Scaling, Series, Windows, far_words, observed_range, series_windows
 
