@@ -5,6 +5,8 @@ The score is ``q·k + a[t − t'] + b[c, c']``: the time and channel terms are a
 
 from __future__ import annotations
 
+from itertools import product
+
 import torch
 from einops import rearrange
 from torch import Tensor, nn
@@ -13,7 +15,7 @@ from torch.nn import functional as F
 from mvpa_ts.blocks import SwiGLU
 
 _FAR = -1e4  # a logit that no weight is left for, also in 16 bits
-_QUERIES = 128  # per head that go through together: their mask stays in the cache
+_QUERIES, _LOGITS = 256, 300_000  # of a head, and of those that go through together: they stay in the cache
 
 
 class PanelAttention(nn.Module):
@@ -40,38 +42,50 @@ class PanelAttention(nn.Module):
             nn.Parameter(0.3 * torch.randn(channel_rows, num_heads, self.head_dim)) if channel_rows else None
         )
 
-    def forward(self, x: Tensor, real: Tensor, rows: Tensor) -> Tensor:
-        """Map tokens [B, T, C, D] to [B, T, C, D]; `real` [B, T, C] marks keys, `rows` [B, C, C] the distances."""
-        B, T, C, _ = x.shape
+    def forward(self, x: Tensor, real: Tensor, rows: Tensor, last: int | None = None) -> Tensor:
+        """Map tokens [B, T, C, D] to [B, last, C, D], by default to all T; `real` [B, T, C] marks keys.
+
+        `rows` [B, C, C] are the distances, as rows of their table.
+        """
+        B, T, C, D = x.shape
+        last = T if last is None else last
         alone = self.channel_key is None
         if alone:
             x, real = rearrange(x, "b t c d -> (b c) t 1 d"), rearrange(real, "b t c -> (b c) t 1")
-        q, k, v = rearrange(self.qkv(x), "b t c (n h d) -> n b h t c d", n=3, h=self.num_heads)
+        qkv = self.qkv(x)
+        q = rearrange(qkv[:, T - last :, :, :D], "b t c (h d) -> b h t c d", h=self.num_heads)
+        key, value = rearrange(qkv[..., D:], "b t c (n h d) -> n (b h) (t c) d", n=2, h=self.num_heads)
         q, (u, v_bias, w) = q * self.head_dim**-0.5, self.biases[:, None, :, None, None] * self.head_dim**-0.5
         segment = torch.arange(T, device=x.device)
         most = (self.time_key.shape[0] - 1) // 2
-        lag = (segment[:, None] - segment).clamp(-most, most) + most  # [T, T]
-        time = torch.einsum("bhtcd,rhd->bhtcr", q + v_bias, self.time_key)
-        time = time.gather(4, lag[:, None].expand(*time.shape[:4], T))[..., None]  # [B, H, T, C, T, 1]
+        lag = (segment[T - last :, None] - segment).clamp(-most, most) + most  # [last, T]
+        time = torch.einsum("bhtcd,tshd->bhtcs", q + v_bias, self.time_key[lag]).flatten(0, 1)[..., None]
+        channel = None
         if self.channel_key is not None:
             channel = torch.einsum("bhtcd,rhd->bhtcr", q + w, self.channel_key)
-            channel = channel.gather(4, rows[:, None, None].expand(*channel.shape[:4], C))[..., None, :]
+            channel = channel.gather(4, rows[:, None, None].expand(*channel.shape[:4], C)).flatten(0, 1)[..., None, :]
         hidden = None
         if torch.compiler.is_compiling() or not bool(real.all()):
-            hidden = torch.where(real, 0.0, _FAR)[:, None, None, None].to(q.dtype)
-        query, key, value = (q + u).to(k.dtype), k.flatten(2, 3), v.flatten(2, 3)
-        outputs = []
-        step = max(1, _QUERIES // x.shape[2])
-        for first in range(0, T, step):
-            here = slice(first, first + step)
-            mask = time[:, :, here] if self.channel_key is None else time[:, :, here] + channel[:, :, here]
-            mask = mask if hidden is None else mask + hidden
-            mask = mask.flatten(4, 5).flatten(2, 3).to(k.dtype)
-            queries = query[:, :, here].flatten(2, 3)
-            outputs.append(F.scaled_dot_product_attention(queries, key, value, mask, scale=1.0))
-        out = torch.cat(outputs, 2)
-        out = rearrange(out, "b h (t c) d -> b t c (h d)", t=T)
+            hidden = torch.where(real, 0.0, _FAR).to(q.dtype).repeat_interleave(self.num_heads, 0)[:, None, None]
+        query = (q + u).to(key.dtype).flatten(0, 1)  # [B·H, last, C, d]
+        step = min(last, max(1, _QUERIES // x.shape[2]))
+        heads = len(query) if x.is_cuda else max(1, _LOGITS // (step * x.shape[2] * key.shape[1]))
+        out = torch.empty_like(query)
+        for some, here in product(_slices(len(query), heads), _slices(last, step)):
+            mask = time[some, here] if channel is None else time[some, here] + channel[some, here]
+            mask = mask if hidden is None else mask + hidden[some]
+            mask = mask.expand(*mask.shape[:3], T, x.shape[2]).flatten(3, 4).flatten(1, 2).to(key.dtype)
+            queries = query[some, here].flatten(1, 2)[None]
+            attended = F.scaled_dot_product_attention(
+                queries, key[None, some], value[None, some], mask[None], scale=1.0
+            )
+            out[some, here] = attended[0].unflatten(1, (-1, x.shape[2]))
+        out = rearrange(out, "(b h) t c d -> b t c (h d)", h=self.num_heads)
         return self.out(rearrange(out, "(b c) t 1 d -> b t c d", b=B) if alone else out)
+
+
+def _slices(length: int, step: int) -> list[slice]:
+    return [slice(first, first + step) for first in range(0, length, step)]
 
 
 class PanelBlock(nn.Module):
@@ -82,7 +96,8 @@ class PanelBlock(nn.Module):
         self.norm = nn.RMSNorm(dim, eps=1e-5)
         self.attention, self.mlp = attention, mlp
 
-    def forward(self, x: Tensor, real: Tensor, rows: Tensor) -> Tensor:
-        """Map tokens [B, T, C, D] to [B, T, C, D]."""
+    def forward(self, x: Tensor, real: Tensor, rows: Tensor, last: int | None = None) -> Tensor:
+        """Map tokens [B, T, C, D] to [B, last, C, D], by default to all T."""
         normed = self.norm(x)
-        return x + self.attention(normed, real, rows) + self.mlp(normed)
+        first = 0 if last is None else x.shape[1] - last
+        return x[:, first:] + self.attention(normed, real, rows, last) + self.mlp(normed[:, first:])

@@ -104,10 +104,11 @@ class Reading(NamedTuple):
         simple, related = self.relative[..., 0].split((self.relative.shape[2] - R, R), 2)
         return (simple.amin(2) - related[..., 1:].amin(2)).mean(1)
 
-    def upside_down(self) -> Reading:
-        """What would have been read had all values the other sign."""
+    def with_upside_down(self) -> Reading:
+        """The same windows, and behind them what would have been read had all values the other sign."""
         values, mask = self.values.chunk(2, dim=3)
-        return self._replace(values=torch.cat([-values, mask], 3), simple=-self.simple, location=-self.location)
+        turned = self._replace(values=torch.cat([-values, mask], 3), simple=-self.simple, location=-self.location)
+        return Reading(*(torch.cat(pair) for pair in zip(self, turned, strict=True)))
 
 
 class BaseForecaster(nn.Module):
@@ -269,10 +270,12 @@ class BaseForecaster(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Quantiles [B, h, C, Q], and the share that coarser forecasts may have, [B]."""
         reading = self.read(x, mask, horizon, place, season)
-        forecast = self.forecast(reading)
-        if not self.training:
+        if self.training:
+            forecast = self.forecast(reading)
+        else:
             # Series upside down are forecast upside down: the mean of both is a little better.
-            forecast = 0.5 * (forecast - self.forecast(reading.upside_down()).flip(3))
+            upright, turned = self.forecast(reading.with_upside_down()).chunk(2)
+            forecast = 0.5 * (upright - turned.flip(3))
         return forecast[:, :horizon], 1.0 - (reading.ahead() / _CLEARLY).clamp(0.0, 1.0)
 
     @torch.no_grad()
@@ -318,9 +321,9 @@ class BaseForecaster(nn.Module):
         later = torch.arange(T, device=simple.device).clamp(max=config.most_patches - 1)
         x = torch.cat([history, self.embed_simple(patches) + about + self.place[later][:, None]], dim=1)
         real = F.pad(seen, (0, 0, 0, T), value=True)
-        for block in self.blocks:
-            x = block(x, real, reading.rows)
-        out = self.norm(x[:, -T:]).to(simple.dtype)
+        for index, block in enumerate(self.blocks, 1):  # the last is asked for the horizon only
+            x = block(x, real, reading.rows, T if index == len(self.blocks) else None)
+        out = self.norm(x).to(simple.dtype)
         with torch.autocast(simple.device.type, enabled=False):
             logits = rearrange(self.weights(out), "b t c (s k) -> b c k (t s)", k=K)
             logits = logits - self.error_weight * reading.relative

@@ -41,7 +41,7 @@ def spikes(x: Tensor, mask: Tensor) -> Tensor:
     far = far.masked_fill(~mask, torch.nan)
     usual, spread = torch.nanquantile(far, torch.tensor([0.98, 0.5], device=x.device, dtype=x.dtype), 1, keepdim=True)
     # Of few values the farthest is itself among the 98 in 100.
-    second = far.nan_to_num(0.0).sort(1).values[:, -2:-1]
+    second = far.nan_to_num(0.0).topk(2, dim=1).values[:, 1:]
     usual = torch.where(mask.sum(1, keepdim=True) < 100, torch.minimum(usual, second), usual)
     return mask & (far > 15.0 * usual) & (far > 30.0 * spread) & (usual > 0)
 
@@ -60,6 +60,7 @@ def shifts(x: Tensor, mask: Tensor) -> Tensor:
     values, first = filled(rows, observed)
     step, added = torch.arange(L, device=x.device), torch.zeros_like(values)
     tail = torch.arange(AROUND, device=x.device)
+    shares, far = x.new_tensor([0.1, 0.5, 0.9]), x.new_tensor([0.02, 0.98])
     allowed = (step >= first[:, None] + AFTER) & (step <= L - AFTER)
     for _ in range(SHIFTS):
         change = torch.diff(values, dim=1, prepend=values[:, :1]).abs()
@@ -71,21 +72,16 @@ def shifts(x: Tensor, mask: Tensor) -> Tensor:
             values.gather(1, place.clamp(0, L - 1)).masked_fill((place < first[:, None]) | (place >= L), torch.nan)
             for place in (before, after)
         ]
-        low, middle, high = (
-            torch.stack([torch.nanquantile(side, share, dim=1, keepdim=True) for side in sides])
-            for share in (0.1, 0.5, 0.9)
-        )
+        low, middle, high = torch.nanquantile(torch.stack(sides), shares, dim=2, keepdim=True)
         jump, spread = middle[1] - middle[0], (high - low).amax(0)
         largest = change.gather(1, at)
         earlier = values.masked_fill((step < first[:, None]) | (step >= at), torch.nan)
-        lowest, highest = (torch.nanquantile(earlier, share, dim=1, keepdim=True) for share in (0.02, 0.98))
+        lowest, highest = torch.nanquantile(earlier, far, dim=1, keepdim=True)
         new = (middle[1] < lowest) | (middle[1] > highest)
         since = values.masked_fill(step < at, torch.nan)
         half = 0.5 * (middle[0] + middle[1])
-        stays = torch.where(
-            jump > 0, torch.nanquantile(since, 0.1, dim=1, keepdim=True) > half,
-            torch.nanquantile(since, 0.9, dim=1, keepdim=True) < half,
-        )  # fmt: skip
+        low, _, high = torch.nanquantile(since, shares, dim=1, keepdim=True)
+        stays = torch.where(jump > 0, low > half, high < half)
         left = (
             allowed.any(1, keepdim=True)
             & new
@@ -94,6 +90,8 @@ def shifts(x: Tensor, mask: Tensor) -> Tensor:
             & (jump.abs() > _APART * spread)
             & (largest > _SUDDEN * jump.abs())
         )
+        if not (torch.compiler.is_compiling() or bool(left.any())):
+            break  # nothing changes: a second look would see the same
         moved = torch.where(left & (step < at), jump, 0.0).nan_to_num(0.0)
         values, added = values + moved, added + moved
     return rearrange(added, "(b c) l -> b l c", b=B)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from einops import rearrange
@@ -32,6 +33,7 @@ MOST_ROWS = 12_000
 """Rows of a pooled regression; of more, every second or third is read."""
 _TRIED_LAGS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48)
 _BOUND = 20.0
+_ROWS_AT_ONCE, _FACTORS_AT_ONCE = 8192, 4  # so many stay in the cache
 
 
 def relation_forecasts(
@@ -60,13 +62,19 @@ def relation_forecasts(
     block = max(1, min(horizon, BLOCK, L // 4))
     tested = [back for back in origins if 2 * back + 4 <= L]
     tried = max(tested) if tested else max(1, L // 3)
-    alone = _Pooled(x, observed, block, tried, None)
+    shared = (x, observed, origins, block, tried)
+    near = _Regressions(*shared, _neighbours(x, order), OWN_LAGS, NEIGHBOUR_LAGS, pooled=True)
+    sums = near.products((None, LATELY))
+    always, lately = near.forecast(sums, horizon)
     if C == 1:
-        always, lately = alone.forecast(origins, horizon, (None, LATELY))
         return torch.stack([always, always, lately, always], dim=3)
-    near = _Pooled(x, observed, block, tried, _neighbours(x, order))
-    forecasts = [*alone.forecast(origins, horizon), *near.forecast(origins, horizon, (None, LATELY))]
-    forecasts += _Led(x, observed, block, tried).forecast(origins, horizon)
+    # Sums over own lags alone are among those with neighbours.
+    alone = _Regressions(*shared, near.others[..., :0], OWN_LAGS, NEIGHBOUR_LAGS, pooled=True)
+    sums = torch.cat([sums[:1, ..., : alone.number, : alone.number], sums[:1, ..., : alone.number, -block:]], -1)
+    # Chosen before the origins, so that a trial is fair.
+    leaders = _strongest(x[:, :, : max(8, L - tried)], min(LEADERS, C - 1))
+    led = _Regressions(*shared, leaders, LEADER_OWN_LAGS, LEADER_LAGS, pooled=False)
+    forecasts = [*alone.forecast(sums, horizon), always, lately, *led.forecast(led.products((None,)), horizon)]
     return torch.stack(forecasts, dim=3)
 
 
@@ -105,174 +113,155 @@ def _strongest(x: Tensor, number: int) -> Tensor:
     return lagged_correlation(x).topk(number, dim=2).indices
 
 
-class _Regression:
-    """What both kinds share: choosing the penalty at the origins, and going on past a block."""
+@dataclass
+class _Regressions:
+    """A ridge regression for each series, or one `pooled` over all series of a panel, of `x` [B, C, L]."""
 
-    def __init__(self, x: Tensor, observed: Tensor, block: int, tried: int) -> None:
-        self.x, self.observed, self.block, self.tried = x, observed, block, tried
-        self.reach = max(OWN_LAGS, LEADER_LAGS)
+    x: Tensor
+    observed: Tensor
+    origins: Sequence[int]
+    block: int  # steps that are forecast at once
+    tried: int  # the earliest origin that the penalty is tried at
+    others: Tensor  # series [B, C, S] that each is forecast from besides itself; −1 is none
+    own_lags: int
+    other_lags: int
+    pooled: bool
 
-    def features(self, x: Tensor, ends: range) -> Tensor:
-        """Features at some steps, [B, C, R, F]; `x` is padded by `reach` in front."""
-        raise NotImplementedError
+    def __post_init__(self) -> None:
+        self.reach = max(self.own_lags, self.other_lags)
+        self.number = 1 + self.own_lags + self.others.shape[2] * self.other_lags
+        # Origins before which all is fitted on: the last target of a fit lies before its origins.
+        self.fits = sorted({back for back in self.origins if LEAST_BACK <= back <= self.tried}, reverse=True)
+        self.fits = self.fits or [self.tried]
 
-    def _lags(self, x: Tensor, ends: range, number: int, series: Tensor | None = None) -> Tensor:
-        """Values at each end and before it, the latest last, [B, C, R, number]; or of other series [B, S]."""
-        x = x[:, :, self.reach + ends[0] + 1 - number : self.reach + ends[-1] + 1]
-        if series is not None:
-            x = x.gather(1, series[..., None].expand(-1, -1, x.shape[2]))
-        return x.unfold(2, number, 1)[:, :, :: ends.step]
+    def features(self, x: Tensor, every: int = 1, targets: int = 0, series: slice = slice(None)) -> Tensor:
+        """Features of every so many windows of `reach` steps, [G, C, R, F], and room for targets; `x` is [G, C, ·].
 
-    def _own(self, x: Tensor, ends: range, number: int) -> list[Tensor]:
-        """A constant, the last value, and how earlier ones differ from it: shrunk, the last value is what stays."""
-        lags = self._lags(x, ends, number)
-        last = lags[..., -1:]
-        return [torch.ones_like(last), last, lags[..., :-1] - last]
-
-    def _others(self, x: Tensor, ends: range, number: int, series: Tensor) -> Tensor:
-        """Lags of other series [B, C, S] of each series, [B, C, R, S * number]."""
-        lags = self._lags(x, ends, number, series.flatten(1))
-        return rearrange(lags, "b (c s) r l -> b c r (s l)", c=series.shape[1])
-
-    def products(self, stops: Sequence[int], memory: Sequence[float | None]) -> list[list[tuple[Tensor, Tensor]]]:
-        """Sums over rows of features times features, and times targets, up to each stop, for each memory.
-
-        With a memory, a row counts less by 1/e for so many steps between it and the stop.
+        A constant, the last value, and how earlier ones differ from it: shrunk, the last value is what stays. Then the
+        others' lags. `series` asks for some of them.
         """
-        every = max(1, round(self.x.shape[1] * stops[-1] / MOST_ROWS)) if self.pooled else 1
+        G, C, length = x.shape
+        own = x[:, series].unfold(2, self.reach, 1)[:, :, ::every, -self.own_lags :]
+        rows = x.new_empty(*own.shape[:3], self.number + targets)
+        rows[..., 0], rows[..., 1] = 1.0, own[..., -1]
+        torch.sub(own[..., :-1], own[..., -1:], out=rows[..., 2 : 1 + self.own_lags])
+        if S := self.others.shape[2]:
+            nothing = F.pad(x, (0, 0, 0, 1))  # a series of zeros, where there is no other
+            of_series = self.others[:, series]
+            of_series = torch.where(of_series < 0, C, of_series).flatten(1).repeat(G // len(of_series), 1)
+            lags = nothing.gather(1, of_series[..., None].expand(-1, -1, length)).unfold(2, self.reach, 1)
+            lags = rearrange(lags[:, :, ::every, -self.other_lags :], "g (c s) r l -> g c r s l", s=S)
+            rows[..., 1 + self.own_lags : self.number].unflatten(3, (S, -1)).copy_(lags)
+        return rows
+
+    def products(self, memory: Sequence[float | None]) -> Tensor:
+        """Sums over rows of features times features and targets, for each memory M and fit, then up to the end.
+
+        They are [M, fits + 1, B, F, F + block], or [M, fits + 1, B, C, F, F + block] of each series. With a memory, a
+        row counts less by 1/e for so many steps between it and the stop.
+        """
+        B, C, L = self.x.shape
+        stops = [max(1, L - back - self.block) for back in self.fits]
+        stops.append(max(stops[-1], L - self.block))
+        every = max(1, round(C * stops[-1] / MOST_ROWS)) if self.pooled else 1
         padded = F.pad(self.x, (self.reach, 0))
-        sums: list[list[tuple[Tensor, Tensor]]] = [[] for _ in memory]
+        size = (self.number, self.number + self.block)
+        sums = self.x.new_zeros(len(memory), len(stops), B, *(() if self.pooled else (C,)), *size)
         first = 0
-        for stop in stops:
-            ends = range(first, max(stop, first + 1), every)
-            rows = self.features(padded, ends)
-            target = self.x[:, :, first + 1 : ends[-1] + self.block + 1].unfold(2, self.block, 1)[:, :, ::every]
-            counts = self.observed[:, :, first : ends[-1] + 1 : every].to(rows.dtype)[..., None]
-            before_stop = torch.arange(first - stop, ends[-1] + 1 - stop, every, device=self.x.device)
-            for of_memory, steps in zip(sums, memory, strict=True):
-                faded = counts if steps is None else counts * (before_stop / steps).exp()[:, None]
-                weighted, unweighted, ahead = rows * faded, rows, target
-                if self.pooled:
-                    weighted, unweighted, ahead = (tensor.flatten(1, 2) for tensor in (weighted, rows, target))
-                gram, cross = weighted.mT @ unweighted, weighted.mT @ ahead
-                if of_memory:
+        for index, stop in enumerate(stops):
+            last = range(first, max(stop, first + 1), every)[-1]
+            before_stop = torch.arange(first - stop, last + 1 - stop, every, device=self.x.device)
+            at_once = max(1, _ROWS_AT_ONCE // (B * len(before_stop)))
+            for series in (slice(begin, begin + at_once) for begin in range(0, C, at_once)):
+                rows = self.features(padded[:, :, first + 1 : last + 1 + self.reach], every, self.block, series)
+                targets = self.x[:, series, first + 1 : last + self.block + 1].unfold(2, self.block, 1)
+                rows[..., self.number :] = targets[:, :, ::every]
+                counts = self.observed[:, series, first : last + 1 : every].to(rows.dtype)[..., None]
+                for of_memory, steps in zip(sums[:, index], memory, strict=True):
+                    faded = counts if steps is None else counts * (before_stop / steps).exp()[:, None]
+                    weighted = rows[..., : self.number] * faded
+                    if self.pooled:
+                        of_memory.baddbmm_(weighted.flatten(1, 2).mT, rows.flatten(1, 2))
+                    else:
+                        of_memory[:, series] = weighted.mT @ rows
+            if index:
+                for of_memory, steps in zip(sums, memory, strict=True):
                     kept = 1.0 if steps is None else math.exp((first - stop) / steps)
-                    gram, cross = gram + kept * of_memory[-1][0], cross + kept * of_memory[-1][1]
-                of_memory.append((gram, cross))
+                    of_memory[index].add_(of_memory[index - 1], alpha=kept)
             first = stop
         return sums
 
-    pooled = False
+    def solved(self, sums: Tensor, penalty: Tensor, backs: Sequence[int], horizon: int) -> Tensor:
+        """Forecasts from `backs` steps before the end, [P, M, O, B, C, h].
 
-    def factor(self, gram: Tensor, penalty: Tensor) -> Tensor:
-        """Cholesky factor with a penalty [..]; the constant and the last value are hardly shrunk."""
-        size = penalty[..., None].repeat_interleave(gram.shape[-1], dim=-1)
-        size[..., :2] = 0.1
+        Sums are [M, B, F, F + block] or [M, B, C, F, F + block], a penalty is [P, M, B] or [P, M, B, C], or 1 there.
+        """
+        B, C, _ = self.x.shape
+        P, M = len(penalty), len(sums)
+        axes = {"p": P, "m": M, "o": len(backs), "b": B, "c": C}
+        together = "(m b) (o c)" if self.pooled else "(m b c) o"
+        padded = F.pad(self.x, (self.reach + max(backs), 0))
+        ends = [padded.shape[2] - back for back in backs]
+        before = torch.stack([padded[:, :, end - self.reach : end] for end in ends])  # [O, B, C, reach]
+        rows = rearrange(self.features(before.flatten(0, 1)), "(o b) c 1 f -> o b c f", b=B).expand(M, -1, -1, -1, -1)
+        rows = rearrange(rows, f"m o b c f -> {together} f")
+        sums = sums.flatten(0, 1 if self.pooled else 2)  # [N, F, F + block], as rows are [N, ·, F]
         # Sums over all series lie too far above the penalty for single precision; those of one series do not.
-        damped = gram.double() if self.pooled else gram.clone()
-        damped.diagonal(dim1=-2, dim2=-1).add_(size + 1e-3)
-        return torch.linalg.cholesky_ex(damped)[0]
-
-    def apply(self, factor: Tensor, cross: Tensor, backs: Sequence[int], horizon: int) -> Tensor:
-        """Forecasts from `backs` steps before the end, [O, B, C, h]."""
-        B, C, L = self.x.shape
-        earlier = torch.stack([F.pad(self.x, (self.reach + back, 0))[:, :, : self.reach + L] for back in backs])
-        cross = cross.to(factor.dtype)
-        # Weights cost a solution for each step of a block, without them there is one for each row that is forecast.
-        rows_ahead = len(backs) * math.ceil(horizon / self.block) * (C if self.pooled else 1)
-        weights = torch.cholesky_solve(cross, factor) if rows_ahead > self.block else None
+        sums, rows = (sums.double(), rows.double()) if self.pooled else (sums, rows)
+        penalty = penalty.flatten(1).expand(P, len(sums))
+        steps, weights = [], []
+        for gram, cross, row, size in zip(
+            *(tensor.split(_FACTORS_AT_ONCE) for tensor in (*sums.split((self.number, self.block), 2), rows)),
+            penalty.split(_FACTORS_AT_ONCE, 1), strict=True,
+        ):  # fmt: skip
+            damped = gram.repeat(P, 1, 1, 1)
+            diagonal = damped.diagonal(dim1=-2, dim2=-1)
+            diagonal[..., :2] += 0.1 + 1e-3  # the constant and the last value are hardly shrunk
+            diagonal[..., 2:] += size[..., None] + 1e-3
+            factor = torch.linalg.cholesky_ex(damped.mT)[0]  # symmetric, and read by columns, as LAPACK does
+            # Weights cost a solution for each step of a block, without them there is one for each row.
+            if horizon > self.block or row.shape[1] > self.block:
+                weights.append(torch.cholesky_solve(cross.expand(P, *cross.shape), factor))
+                steps.append(row @ weights[-1])
+            else:
+                both = torch.cat([row.mT, cross], 2).expand(P, -1, -1, -1)
+                solutions = torch.linalg.solve_triangular(factor, both, upper=False)
+                steps.append(solutions[..., : row.shape[1]].mT @ solutions[..., row.shape[1] :])
         blocks: list[Tensor] = []
-        flat = earlier.flatten(0, 1)  # [O·B, C, reach + L]
-        repeated = self.repeat(len(backs))
-        while sum(step.shape[2] for step in blocks) < horizon:
-            end = flat.shape[2] - self.reach - 1
-            rows = repeated.features(flat, range(end, end + 1))[:, :, 0].to(factor.dtype)
-            together = "b (o c)" if self.pooled else "b c o"
-            rows = rearrange(rows, f"(o b) c f -> {together} f", b=B)
-            step = torch.cholesky_solve(rows.mT, factor).mT @ cross if weights is None else rows @ weights
-            step = rearrange(step.to(flat.dtype), f"{together} h -> (o b) c h", c=C).clamp(-_BOUND, _BOUND)
-            blocks.append(step)
-            flat = torch.cat([flat, step], 2)
-        return torch.cat(blocks, 2)[:, :, :horizon].unflatten(0, (len(backs), B))
+        before = before.repeat(P * M, 1, 1, 1).flatten(0, 1)
+        while True:
+            step = torch.cat(steps, 1).to(before.dtype).clamp(-_BOUND, _BOUND)  # [P, N, ·, block]
+            blocks.append(rearrange(step, f"p {together} h -> (p m o b) c h", **axes))
+            if len(blocks) * self.block >= horizon:
+                break
+            before = torch.cat([before, blocks[-1]], 2)[:, :, -self.reach :]
+            rows = self.features(before)[:, :, 0].to(sums.dtype)
+            steps = [rearrange(rows, f"(p m o b) c f -> p {together} f", **axes) @ torch.cat(weights, 1)]
+        return rearrange(torch.cat(blocks, 2)[:, :, :horizon], "(p m o b) c h -> p m o b c h", **axes)
 
-    def repeat(self, number: int) -> _Regression:
-        """The same for `number` copies of the panels."""
-        return self
-
-    def forecast(self, origins: Sequence[int], horizon: int, memory: Sequence[float | None] = (None,)) -> list[Tensor]:
-        """Forecasts [1 + O, B, C, h] for each memory, with the penalty that did best at the origins."""
-        L = self.x.shape[2]
-        tried = [back for back in origins if back <= self.tried]
-        # The last target of a fit lies before its origins.
-        fits = sorted({back for back in tried if back >= LEAST_BACK}, reverse=True) or [self.tried]
-        stops = [max(1, L - back - self.block) for back in fits]
-        of_memory = self.products([*stops, max(stops[-1], L - self.block)], memory)
-        return [self._of_memory(sums, fits, origins, tried, horizon) for sums in of_memory]
-
-    def _of_memory(
-        self, sums: list[tuple[Tensor, Tensor]], fits: list[int], origins: Sequence[int], tried: list[int], horizon: int
-    ) -> Tensor:
-        L = self.x.shape[2]
-        # Each origin has the latest fit that saw nothing after it.
-        fit_of = [max([i for i, back in enumerate(fits) if back >= origin], default=0) for origin in origins]
+    def forecast(self, sums: Tensor, horizon: int) -> Tensor:
+        """Forecasts [M, 1 + O, B, C, h], with the penalty that did best at the origins."""
+        B, C, L = self.x.shape
+        tried = [back for back in self.origins if back <= self.tried]
         penalties = self.x.new_tensor(PENALTIES)
-        errors: list[Tensor] = []
-        past: list[Tensor] = []
-        for penalty in penalties:
-            of_origin: dict[int, Tensor] = {}
-            for index, (gram, cross) in enumerate(sums[:-1]):
-                if backs := [origin for origin, fit in zip(origins, fit_of, strict=True) if fit == index]:
-                    factor = self.factor(gram, penalty.expand(gram.shape[:-2]))
-                    of_origin.update(zip(backs, self.apply(factor, cross, backs, horizon), strict=True))
-            past.append(torch.stack([of_origin[back] for back in origins]))
+        of_origin: dict[int, Tensor] = {}
+        every = penalties.view(-1, *[1] * (sums.ndim - 3))
+        # Each origin has the latest fit that saw nothing after it.
+        fit_of = [max([i for i, back in enumerate(self.fits) if back >= origin], default=0) for origin in self.origins]
+        for index in set(fit_of):
+            backs = [origin for origin, fit in zip(self.origins, fit_of, strict=True) if fit == index]
+            of_origin.update(zip(backs, self.solved(sums[:, index], every, backs, horizon).unbind(2), strict=True))
+        past = torch.stack([of_origin[back] for back in self.origins], 2)  # [P, M, O, B, C, h]
+        best = torch.full((past.shape[1], B, C), len(PENALTIES) - 1, device=self.x.device)  # much, without a trial
+        if tried:
+            errors = []
             for back in tried:
                 near = min(back, self.block, horizon)
                 missed = of_origin[back][..., :near] - self.x[:, :, L - back :][..., :near]
-                errors.append((missed.square() * self.observed[:, :, L - back :][..., :near]).mean(2))
-        if tried:
-            error = torch.stack(errors).unflatten(0, (len(past), -1)).mean(1)  # [penalties, B, C]
-            best = (error.mean(2, keepdim=True).expand_as(error) if self.pooled else error).nan_to_num(1e9).argmin(0)
-        else:  # without a trial, much shrinking
-            best = torch.full(self.x.shape[:2], len(PENALTIES) - 1, device=self.x.device)
-        chosen = penalties[best[:, 0] if self.pooled else best]
-        gram, cross = sums[-1]
-        final = self.apply(self.factor(gram, chosen), cross, [0], horizon)
-        place = best[None, None, :, :, None].expand(1, *past[0].shape)
-        return torch.cat([final, torch.stack(past).gather(0, place)[0]])
-
-
-class _Pooled(_Regression):
-    """One regression for all series of a panel: own lags, and those of the neighbours at each relative place."""
-
-    pooled = True
-
-    def __init__(self, x: Tensor, observed: Tensor, block: int, tried: int, neighbours: Tensor | None) -> None:
-        super().__init__(x, observed, block, tried)
-        self.neighbours = neighbours
-
-    def repeat(self, number: int) -> _Pooled:
-        near = None if self.neighbours is None else self.neighbours.repeat(number, 1, 1)
-        return _Pooled(self.x, self.observed, self.block, self.tried, near)
-
-    def features(self, x: Tensor, ends: range) -> Tensor:
-        lagged = self._own(x, ends, OWN_LAGS)
-        if self.neighbours is not None:
-            others = self._others(x, ends, NEIGHBOUR_LAGS, self.neighbours.clamp(min=0))
-            lagged.append(others * (self.neighbours >= 0).repeat_interleave(NEIGHBOUR_LAGS, 2)[:, :, None])
-        return torch.cat(lagged, 3)
-
-
-class _Led(_Regression):
-    """A regression for each series: own lags, and those of the series that correlate most with it."""
-
-    def __init__(self, x: Tensor, observed: Tensor, block: int, tried: int, leaders: Tensor | None = None) -> None:
-        super().__init__(x, observed, block, tried)
-        # Chosen before the origins, so that a trial is fair.
-        early = x[:, :, : max(8, x.shape[2] - tried)]
-        self.leaders = _strongest(early, min(LEADERS, x.shape[1] - 1)) if leaders is None else leaders
-
-    def repeat(self, number: int) -> _Led:
-        return _Led(self.x, self.observed, self.block, self.tried, self.leaders.repeat(number, 1, 1))
-
-    def features(self, x: Tensor, ends: range) -> Tensor:
-        return torch.cat([*self._own(x, ends, LEADER_OWN_LAGS), self._others(x, ends, LEADER_LAGS, self.leaders)], 3)
+                errors.append((missed.square() * self.observed[:, :, L - back :][..., :near]).mean(4))
+            error = torch.stack(errors).mean(0)  # [P, M, B, C]
+            best = (error.mean(3, keepdim=True).expand_as(error) if self.pooled else error).nan_to_num(1e9).argmin(0)
+        chosen = penalties[best[..., 0] if self.pooled else best][None]
+        final = self.solved(sums[:, -1], chosen, [0], horizon)[0]
+        place = best[None, :, None, :, :, None].expand(1, *past.shape[1:])
+        return torch.cat([final, past.gather(0, place)[0]], 1)
