@@ -10,8 +10,9 @@ from mvpa_ts.forecasting.pretrained.simple_forecasts import (
     NAMES,
     autocorrelation,
     filled,
-    likely_periods,
+    likely_period,
     season_shape,
+    seasons_of_panel,
     simple_forecasts,
 )
 
@@ -44,17 +45,16 @@ def test_autocorrelation_is_that_of_the_detrended_series(length, begin):
 
 @pytest.mark.parametrize("period", [4, 7, 12, 24, 52, 120])
 def test_the_period_of_a_season_is_found(period):
-    time = torch.arange(512.0)
-    x = (torch.sin(2 * math.pi * time / period) + 0.3 * torch.cos(4 * math.pi * time / period))[None]
-    periods, strength = likely_periods(x + 0.05 * series(1, 512).float(), torch.tensor([0]))
-    assert periods[0, 0] == period  # and not twice or three times as long
+    time, first = 2 * math.pi * torch.arange(512.0) / period, torch.tensor([0])
+    x = (torch.sin(time) + 0.3 * torch.cos(2 * time))[None] + 0.05 * series(1, 512).float()
+    periods, strength = seasons_of_panel(x, first, 1)
+    assert periods[0, 0] == likely_period(x, first) == period  # and not twice or three times as long
     assert strength[0, 0] > 0.9
 
 
 def test_a_straight_line_has_no_season():
-    periods, strength = likely_periods(torch.arange(64.0)[None], torch.tensor([0]))
-    assert strength.max() == 0.0
-    assert periods.tolist() == [[1, 1, 1]]
+    line, first = torch.arange(64.0)[None], torch.tensor([0])
+    assert (likely_period(line, first), *map(torch.max, seasons_of_panel(line, first, 1))) == (1, 1, 0.0)
 
 
 def smoothed(values, share):

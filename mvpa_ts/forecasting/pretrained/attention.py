@@ -43,10 +43,7 @@ class PanelAttention(nn.Module):
         )
 
     def forward(self, x: Tensor, real: Tensor, rows: Tensor, last: int | None = None) -> Tensor:
-        """Map tokens [B, T, C, D] to [B, last, C, D], by default to all T; `real` [B, T, C] marks keys.
-
-        `rows` [B, C, C] are the distances, as rows of their table.
-        """
+        """Map tokens [B, T, C, D] to the last [B, last, C, D]; `real` [B, T, C] marks keys, `rows` are distances."""
         B, T, C, D = x.shape
         last = T if last is None else last
         alone = self.channel_key is None
@@ -71,7 +68,8 @@ class PanelAttention(nn.Module):
         step = min(last, max(1, _QUERIES // x.shape[2]))
         heads = len(query) if x.is_cuda else max(1, _LOGITS // (step * x.shape[2] * key.shape[1]))
         out = torch.empty_like(query)
-        for some, here in product(_slices(len(query), heads), _slices(last, step)):
+        for head, first in product(range(0, len(query), heads), range(0, last, step)):
+            some, here = slice(head, head + heads), slice(first, first + step)
             mask = time[some, here] if channel is None else time[some, here] + channel[some, here]
             mask = mask if hidden is None else mask + hidden[some]
             mask = mask.expand(*mask.shape[:3], T, x.shape[2]).flatten(3, 4).flatten(1, 2).to(key.dtype)
@@ -82,10 +80,6 @@ class PanelAttention(nn.Module):
             out[some, here] = attended[0].unflatten(1, (-1, x.shape[2]))
         out = rearrange(out, "(b h) t c d -> b t c (h d)", h=self.num_heads)
         return self.out(rearrange(out, "(b c) t 1 d -> b t c d", b=B) if alone else out)
-
-
-def _slices(length: int, step: int) -> list[slice]:
-    return [slice(first, first + step) for first in range(0, length, step)]
 
 
 class PanelBlock(nn.Module):

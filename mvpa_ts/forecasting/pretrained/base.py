@@ -57,6 +57,7 @@ STRONG_SEASON = 0.8
 _CLEARLY = 0.1
 """Gain of regressions on other series, log of errors, from which means of several steps are not asked."""
 _BOUND = 20.0  # in standard deviations
+_TOKENS = 1024  # that go through the network together: they stay in the cache
 
 
 class Reading(NamedTuple):
@@ -270,13 +271,15 @@ class BaseForecaster(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Quantiles [B, h, C, Q], and the share that coarser forecasts may have, [B]."""
         reading = self.read(x, mask, horizon, place, season)
+        share = 1.0 - (reading.ahead() / _CLEARLY).clamp(0.0, 1.0)
         if self.training:
-            forecast = self.forecast(reading)
-        else:
-            # Series upside down are forecast upside down: the mean of both is a little better.
-            upright, turned = self.forecast(reading.with_upside_down()).chunk(2)
-            forecast = 0.5 * (upright - turned.flip(3))
-        return forecast[:, :horizon], 1.0 - (reading.ahead() / _CLEARLY).clamp(0.0, 1.0)
+            return self.forecast(reading)[:, :horizon], share
+        # Series upside down are forecast upside down: the mean of both is a little better.
+        reading = reading.with_upside_down()
+        at_once = max(1, _TOKENS // (x.shape[2] * (self.history_tokens + horizon // self.config.patch_length)))
+        windows = torch.arange(2 * len(x), device=x.device).split(at_once)
+        upright, turned = torch.cat([self.forecast(reading.of(some))[:, :horizon] for some in windows]).chunk(2)
+        return 0.5 * (upright - turned.flip(3)), share
 
     @torch.no_grad()
     def read(self, x: Tensor, mask: Tensor, horizon: int, place: Layout, season: int | Tensor | None = None) -> Reading:
@@ -424,7 +427,7 @@ class BaseForecaster(nn.Module):
         needed = torch.where(periods == hint[:, None], 1.0, SEEN) * periods
         within = torch.where(needed <= room, periods, torch.minimum(periods, room // 2).clamp(min=1)).flatten(0, 1)
         starts = starts.flatten()
-        shapes = torch.stack([season_shape(earlier, starts, period[:, None], horizon) for period in within.unbind(1)])
+        shapes = season_shape(earlier, starts, within.mT[..., None], horizon)
         families = (simple_forecasts, trend_forecasts.trend_forecasts)
         forecasts = torch.cat([family(earlier, starts, within, shapes) for family in families], 1)
         return forecasts.clamp(-_BOUND, _BOUND).unflatten(0, (len(backs), -1))

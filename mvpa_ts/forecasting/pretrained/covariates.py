@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mvpa_ts.forecasting.pretrained.simple_forecasts import filled, likely_periods
+from mvpa_ts.forecasting.pretrained.simple_forecasts import filled, likely_period
 
 LAGS = 3
 """Steps of a covariate that act on a step of the series: its own and those before."""
@@ -95,7 +95,7 @@ def _features(future: Tensor, length: int, rows: int) -> Tensor:
 
 def _own_lags(z: Tensor, first: Tensor) -> Tensor:
     """Lags of the series itself, [N, 4]: the last three steps and the season; 1 again where it has none."""
-    periods = likely_periods(z, first)[0][:, :1]
+    periods = likely_period(z, first)
     near = torch.tensor([1, 2, 3], device=z.device).expand(len(z), 3)
     season = torch.where((periods > 3) & (3 * periods <= z.shape[1] - first[:, None]), periods, 1)
     return torch.cat([near, season], 1)

@@ -72,7 +72,7 @@ def relation_forecasts(
     alone = _Regressions(*shared, near.others[..., :0], OWN_LAGS, NEIGHBOUR_LAGS, pooled=True)
     sums = torch.cat([sums[:1, ..., : alone.number, : alone.number], sums[:1, ..., : alone.number, -block:]], -1)
     # Chosen before the origins, so that a trial is fair.
-    leaders = _strongest(x[:, :, : max(8, L - tried)], min(LEADERS, C - 1))
+    leaders = lagged_correlation(x[:, :, : max(8, L - tried)]).topk(min(LEADERS, C - 1), dim=2).indices
     led = _Regressions(*shared, leaders, LEADER_OWN_LAGS, LEADER_LAGS, pooled=False)
     forecasts = [*alone.forecast(sums, horizon), always, lately, *led.forecast(led.products((None,)), horizon)]
     return torch.stack(forecasts, dim=3)
@@ -85,7 +85,7 @@ def _neighbours(x: Tensor, order: Tensor | None) -> Tensor:
     """
     _, C, _ = x.shape
     S = min(NEIGHBOURS, C - 1)
-    alike = _strongest(x, min(2 * S, C - 1))
+    alike = lagged_correlation(x).topk(min(2 * S, C - 1), dim=2).indices
     alike = F.pad(alike, (0, 2 * S - alike.shape[2]), value=-1)
     if order is None:
         return alike
@@ -107,10 +107,6 @@ def lagged_correlation(x: Tensor) -> Tensor:
     lags = [lag for lag in _TRIED_LAGS if 2 * lag < L]
     best = torch.stack([z[:, :, lag:] @ z[:, :, : L - lag].mT for lag in lags]).abs().amax(0)
     return best - 2.0 * torch.eye(x.shape[1], device=x.device)
-
-
-def _strongest(x: Tensor, number: int) -> Tensor:
-    return lagged_correlation(x).topk(number, dim=2).indices
 
 
 @dataclass
@@ -165,8 +161,8 @@ class _Regressions:
         stops.append(max(stops[-1], L - self.block))
         every = max(1, round(C * stops[-1] / MOST_ROWS)) if self.pooled else 1
         padded = F.pad(self.x, (self.reach, 0))
-        size = (self.number, self.number + self.block)
-        sums = self.x.new_zeros(len(memory), len(stops), B, *(() if self.pooled else (C,)), *size)
+        regressions = (len(memory), len(stops), B) if self.pooled else (len(memory), len(stops), B, C)
+        sums = self.x.new_zeros(*regressions, self.number, self.number + self.block)
         first = 0
         for index, stop in enumerate(stops):
             last = range(first, max(stop, first + 1), every)[-1]
@@ -202,14 +198,13 @@ class _Regressions:
         together = "(m b) (o c)" if self.pooled else "(m b c) o"
         padded = F.pad(self.x, (self.reach + max(backs), 0))
         ends = [padded.shape[2] - back for back in backs]
-        before = torch.stack([padded[:, :, end - self.reach : end] for end in ends])  # [O, B, C, reach]
-        rows = rearrange(self.features(before.flatten(0, 1)), "(o b) c 1 f -> o b c f", b=B).expand(M, -1, -1, -1, -1)
-        rows = rearrange(rows, f"m o b c f -> {together} f")
+        before = torch.cat([padded[:, :, end - self.reach : end] for end in ends])  # [O·B, C, reach]
+        rows = rearrange(self.features(before)[:, :, 0].repeat(M, 1, 1), f"(m o b) c f -> {together} f", m=M, b=B)
         sums = sums.flatten(0, 1 if self.pooled else 2)  # [N, F, F + block], as rows are [N, ·, F]
         # Sums over all series lie too far above the penalty for single precision; those of one series do not.
         sums, rows = (sums.double(), rows.double()) if self.pooled else (sums, rows)
         penalty = penalty.flatten(1).expand(P, len(sums))
-        steps, weights = [], []
+        steps, weights, blocks = [], [], []
         for gram, cross, row, size in zip(
             *(tensor.split(_FACTORS_AT_ONCE) for tensor in (*sums.split((self.number, self.block), 2), rows)),
             penalty.split(_FACTORS_AT_ONCE, 1), strict=True,
@@ -227,8 +222,7 @@ class _Regressions:
                 both = torch.cat([row.mT, cross], 2).expand(P, -1, -1, -1)
                 solutions = torch.linalg.solve_triangular(factor, both, upper=False)
                 steps.append(solutions[..., : row.shape[1]].mT @ solutions[..., row.shape[1] :])
-        blocks: list[Tensor] = []
-        before = before.repeat(P * M, 1, 1, 1).flatten(0, 1)
+        before = before.repeat(P * M, 1, 1)
         while True:
             step = torch.cat(steps, 1).to(before.dtype).clamp(-_BOUND, _BOUND)  # [P, N, ·, block]
             blocks.append(rearrange(step, f"p {together} h -> (p m o b) c h", **axes))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 PERIODS = 3
 """Seasons tried for each series."""
@@ -61,27 +62,16 @@ def autocorrelation(x: Tensor, first: Tensor) -> Tensor:
     return (products / pairs) / (products[:, :1] / count).clamp(min=1e-12)
 
 
-def likely_periods(x: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-    """Seasons by the highest peaks of the autocorrelation: steps [N, PERIODS], and strength, 0 without a peak."""
+def likely_period(x: Tensor, first: Tensor) -> Tensor:
+    """Season by the highest peaks of the autocorrelation in steps, [N, 1]; 1 without a peak."""
     correlation = autocorrelation(x, first)
-    L = x.shape[1]
-    lag = torch.arange(L, device=x.device)
-    inner = correlation[:, 1:-1]
-    peak = torch.zeros_like(correlation, dtype=torch.bool)
-    peak[:, 1:-1] = (inner >= correlation[:, :-2]) & (inner >= correlation[:, 2:])
-    peak &= (lag >= 2) & (SEEN * lag <= (L - first)[:, None])
-    height = torch.where(peak, correlation, -1.0)
-    best = height.topk(PERIODS - 1, dim=1)
-    # Multiples of a season peak as high as the season itself: the shortest of the high peaks comes first.
-    high = peak & (height >= 0.85 * best.values[:, :1])
-    shortest = torch.where(high.any(1), high.to(torch.uint8).argmax(1), 1)
-    periods = torch.cat([shortest[:, None], best.indices], dim=1)
-    strength = height.gather(1, periods)
-    return torch.where(strength > 0.05, periods, 1), torch.where(strength > 0.05, strength, 0.0)
+    height = torch.where(_peaks(correlation, (x.shape[1] - first)[:, None]), correlation, -1.0)
+    shortest = _shortest(height)
+    return torch.where(height.gather(1, shortest) > 0.05, shortest, 1)
 
 
 def seasons_of_panel(x: Tensor, first: Tensor, channels: int, hint: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Seasons by how far the autocorrelation rises again: as `likely_periods`, and one season of the whole panel.
+    """Seasons by how far the autocorrelation rises again: steps [N, PERIODS], and strength, 0 without.
 
     Slow curves lift the autocorrelation at all lags, where a ripple is no season. What counts is the height of a peak
     over the lowest value before it. The first season is that of the series, the second that of its changes from step to
@@ -115,15 +105,18 @@ def seasons_of_panel(x: Tensor, first: Tensor, channels: int, hint: Tensor | Non
     return periods, strength
 
 
+def _peaks(correlation: Tensor, count: Tensor) -> Tensor:
+    """Lags that are higher than those beside them, and short enough for `count` [N, 1] steps, [N, L]."""
+    lag, inner = torch.arange(correlation.shape[1], device=correlation.device), correlation[:, 1:-1]
+    peak = F.pad((inner >= correlation[:, :-2]) & (inner >= correlation[:, 2:]), (1, 1), value=False)
+    return peak & (lag >= 2) & (SEEN * lag <= count)
+
+
 def _rise(correlation: Tensor, count: Tensor) -> Tensor:
     """Height of each peak over the lowest value before it, −1 elsewhere; lags with few pairs count less, [N, L]."""
     lag = torch.arange(correlation.shape[1], device=correlation.device)
-    inner = correlation[:, 1:-1]
-    peak = torch.zeros_like(correlation, dtype=torch.bool)
-    peak[:, 1:-1] = (inner >= correlation[:, :-2]) & (inner >= correlation[:, 2:])
-    peak &= (lag >= 2) & (SEEN * lag <= count)
     rise = (correlation - correlation.cummin(1).values) * (2.0 * (1.0 - lag / count.clamp(min=1))).clamp(0.0, 1.0)
-    return torch.where(peak, rise, -1.0)
+    return torch.where(_peaks(correlation, count), rise, -1.0)
 
 
 def _shortest(height: Tensor) -> Tensor:
@@ -162,49 +155,46 @@ def simple_forecasts(x: Tensor, first: Tensor, periods: Tensor, shapes: Tensor) 
     forecasts.append(last + slope * ahead)
     damped = torch.cumsum(_DAMPING ** ahead.to(x.dtype), 0)
     forecasts.append(flat[3] + local_slope(x, real * (step >= L - _TREND_STEPS)) * damped)
-    for period, shape in zip(periods.unbind(1), shapes, strict=True):
-        rest, season = x - shape[:, :L], shape[:, L:]
-        slow, quick = smoothed(rest, real, 0.05), smoothed(rest, real, 0.3)
-        of_cycle = real * (step >= L - period[:, None])
-        recent = (rest * of_cycle).sum(1, keepdim=True) / of_cycle.sum(1, keepdim=True).clamp(min=1)
-        apart = (rest - (rest * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)) * real
-        power = apart.square().sum(1, keepdim=True).clamp(min=1e-9)
-        memory = (apart[:, 1:] * apart[:, :-1]).sum(1, keepdim=True) / power
-        forecasts += [
-            x.gather(1, L - period[:, None] + (ahead - 1) % period[:, None]),
-            season + recent,
-            season + slow,
-            season + quick,
-            season + slow + memory.clamp(0.0, 0.999) ** ahead * (rest[:, -1:] - slow),
-        ]
-    return torch.stack(forecasts, 1)
+    # All seasons at once, [PERIODS, N, ·].
+    period, rest, season = periods.mT[..., None], x - shapes[..., :L], shapes[..., L:]
+    slow, quick = smoothed(rest, real, 0.05), smoothed(rest, real, 0.3)
+    of_cycle = real * (step >= L - period)
+    recent = (rest * of_cycle).sum(-1, keepdim=True) / of_cycle.sum(-1, keepdim=True).clamp(min=1)
+    apart = (rest - (rest * real).sum(-1, keepdim=True) / real.sum(-1, keepdim=True)) * real
+    power = apart.square().sum(-1, keepdim=True).clamp(min=1e-9)
+    memory = (apart[..., 1:] * apart[..., :-1]).sum(-1, keepdim=True) / power
+    repeated = x.expand_as(rest).gather(-1, L - period + (ahead - 1) % period)
+    returning = season + slow + memory.clamp(0.0, 0.999) ** ahead * (rest[..., -1:] - slow)
+    seasonal = torch.stack([repeated, season + recent, season + slow, season + quick, returning], 2)
+    return torch.cat([torch.stack(forecasts, 1), seasonal.movedim(0, 1).flatten(1, 2)], 1)
 
 
 def smoothed(x: Tensor, real: Tensor, share: float) -> Tensor:
-    """Mean with weights that fall by `share` a step into the past, [N, 1]: simple exponential smoothing."""
-    back = torch.arange(x.shape[1] - 1, -1, -1, device=x.device, dtype=x.dtype)
+    """Mean with weights that fall by `share` a step into the past, [..., N, 1]: simple exponential smoothing."""
+    back = torch.arange(x.shape[-1] - 1, -1, -1, device=x.device, dtype=x.dtype)
     weight = real * (1.0 - share) ** back
-    return (weight * x).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
+    return (weight * x).sum(-1, keepdim=True) / weight.sum(-1, keepdim=True)
 
 
 def local_slope(x: Tensor, weight: Tensor) -> Tensor:
-    """Slope of the straight line through the steps that have a weight, [N, 1]."""
-    total = weight.sum(1, keepdim=True).clamp(min=1.0)
-    time = torch.arange(x.shape[1], device=x.device, dtype=x.dtype)
-    time = (time - (time * weight).sum(1, keepdim=True) / total) * weight
-    return (time * x).sum(1, keepdim=True) / time.square().sum(1, keepdim=True).clamp(min=1e-9)
+    """Slope of the straight line through the steps that have a weight, [..., N, 1]."""
+    total = weight.sum(-1, keepdim=True).clamp(min=1.0)
+    time = torch.arange(x.shape[-1], device=x.device, dtype=x.dtype)
+    time = (time - (time * weight).sum(-1, keepdim=True) / total) * weight
+    return (time * x).sum(-1, keepdim=True) / time.square().sum(-1, keepdim=True).clamp(min=1e-9)
 
 
 def season_shape(x: Tensor, first: Tensor, period: Tensor, horizon: int) -> Tensor:
-    """Shape of a season around zero, from the last cycles, at every step of history and horizon, [N, L + h]."""
+    """Shape of a season around zero, from the last cycles, at every step of history and horizon, [..., N, L + h]."""
     L = x.shape[1]
     place = L - period + (torch.arange(-L, horizon, device=x.device) % period)
-    sums = torch.cumsum(torch.nn.functional.pad(x, (1, 0)), 1)
+    sums = torch.cumsum(F.pad(x, (1, 0)), 1).expand(*period.shape[:-1], -1)
+    x = x.expand(*period.shape[:-1], -1)
     total, number = torch.zeros_like(place, dtype=x.dtype), torch.zeros_like(period, dtype=x.dtype)
     for cycle in range(CYCLES):
         begin = L - (cycle + 1) * period
         whole = (begin >= first[:, None]).to(x.dtype)
-        centre = (sums.gather(1, (begin + period).clamp(min=0)) - sums.gather(1, begin.clamp(min=0))) / period
-        total = total + whole * (x.gather(1, (place - cycle * period).clamp(min=0)) - centre)
+        centre = (sums.gather(-1, (begin + period).clamp(min=0)) - sums.gather(-1, begin.clamp(min=0))) / period
+        total = total + whole * (x.gather(-1, (place - cycle * period).clamp(min=0)) - centre)
         number = number + whole
     return total / number.clamp(min=1.0)

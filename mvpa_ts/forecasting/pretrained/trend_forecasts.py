@@ -61,31 +61,31 @@ def trend_forecasts(x: Tensor, first: Tensor, periods: Tensor, shapes: Tensor) -
         last + slopes[2] * ahead,
         *_regressions(x, first, periods, horizon),
     ]
-    for period, shape in zip(periods.unbind(1), shapes, strict=True):
-        forecasts += _with_season(x, first, real, period[:, None], shape, ahead)
-    return torch.stack(forecasts, 1)
+    seasonal = _with_season(x, first, real, periods.mT[..., None], shapes, ahead)
+    return torch.cat([torch.stack(forecasts, 1), seasonal.movedim(0, 1).flatten(1, 2)], 1)
 
 
-def _with_season(x: Tensor, first: Tensor, real: Tensor, period: Tensor, shape: Tensor, ahead: Tensor) -> list[Tensor]:
-    """Five forecasts with a season of `period` steps [N, 1] on a trend, each [N, h]."""
+def _with_season(x: Tensor, first: Tensor, real: Tensor, period: Tensor, shape: Tensor, ahead: Tensor) -> Tensor:
+    """Five forecasts with each season of `period` steps [PERIODS, N, 1] on a trend, [PERIODS, N, 5, h]."""
     L = x.shape[1]
+    x = x.expand(len(period), -1, -1)
     time = torch.arange(-L, len(ahead), device=x.device)  # 0 is the first step of the horizon
     means, whole = _cycle_sums(x, first, period)
     means = means / period
-    count = whole.sum(1, keepdim=True)
-    oldest = means.gather(1, (count.long() - 1).clamp(min=0))
-    mean_change = (means[:, :1] - oldest) / (count - 1).clamp(min=1.0) * (count > 1)
-    last_change = (means[:, :1] - means[:, 1:2]) * (count > 1)
+    count = whole.sum(-1, keepdim=True)
+    oldest = means.gather(-1, (count.long() - 1).clamp(min=0))
+    mean_change = (means[..., :1] - oldest) / (count - 1).clamp(min=1.0) * (count > 1)
+    last_change = (means[..., :1] - means[..., 1:2]) * (count > 1)
     cycle = torch.div(ahead.long() - 1, period, rounding_mode="floor") + 1.0
-    repeated = x.gather(1, L - period + (ahead.long() - 1) % period)
+    repeated = x.gather(-1, L - period + (ahead.long() - 1) % period)
 
     slope = mean_change / period
     centre = (period - 1) / 2
-    shape = shape - slope * ((time % period) - centre)  # [N, L + h]
-    trend = means[:, :1] + slope * (time + 1 + centre)
-    past, season = shape[:, :L], shape[:, L:]
-    level = smoothed(x - past - trend[:, :L], real, 0.3)
-    on_trend = level + trend[:, L:] + season
+    shape = shape - slope * ((time % period) - centre)  # [PERIODS, N, L + h]
+    trend = means[..., :1] + slope * (time + 1 + centre)
+    past, season = shape[..., :L], shape[..., L:]
+    level = smoothed(x - past - trend[..., :L], real, 0.3)
+    on_trend = level + trend[..., L:] + season
 
     recent = real * (time[:L] >= -2 * period.clamp(min=4))
     steep = local_slope(x - past, recent)
@@ -93,25 +93,26 @@ def _with_season(x: Tensor, first: Tensor, real: Tensor, period: Tensor, shape: 
     damped = smoothed(x - past, real, 0.3) + steep * fading * (1.0 - fading**ahead) / (1.0 - fading).clamp(min=1e-6)
 
     # How large the season is in each cycle, and how that goes with the cycle's level.
-    power = _cycle_sums(past.square(), first, period)[0][:, :1]
-    gains = _cycle_sums((x - trend[:, :L]) * past, first, period)[0] / power.clamp(min=1e-9)
-    middle = (means * whole).sum(1, keepdim=True) / count.clamp(min=1.0)
-    usual = torch.where(count > 0, (gains * whole).sum(1, keepdim=True) / count.clamp(min=1.0), 1.0)
+    power = _cycle_sums(past.square(), first, period)[0][..., :1]
+    gains = _cycle_sums((x - trend[..., :L]) * past, first, period)[0] / power.clamp(min=1e-9)
+    middle = (means * whole).sum(-1, keepdim=True) / count.clamp(min=1.0)
+    usual = torch.where(count > 0, (gains * whole).sum(-1, keepdim=True) / count.clamp(min=1.0), 1.0)
     apart = (means - middle) * whole
-    growth = (apart * (gains - usual)).sum(1, keepdim=True) / (apart.square().sum(1, keepdim=True) + 1e-4)
+    growth = (apart * (gains - usual)).sum(-1, keepdim=True) / (apart.square().sum(-1, keepdim=True) + 1e-4)
     gain = (usual + growth * (trend - middle)).clamp(0.2, 5.0)
-    grown = smoothed(x - gain[:, :L] * past - trend[:, :L], real, 0.3) + trend[:, L:] + gain[:, L:] * season
-    return [repeated + last_change * cycle, repeated + mean_change * cycle, on_trend, damped + season, grown]
+    grown = smoothed(x - gain[..., :L] * past - trend[..., :L], real, 0.3) + trend[..., L:] + gain[..., L:] * season
+    with_changes = (repeated + last_change * cycle, repeated + mean_change * cycle)
+    return torch.stack([*with_changes, on_trend, damped + season, grown], 2)
 
 
 def _cycle_sums(x: Tensor, first: Tensor, period: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums over the last cycles, the latest first, [N, 6], and 1 where the cycle is whole; 0 for others."""
-    L = x.shape[1]
-    sums = F.pad(torch.cumsum(x, 1), (1, 0))
+    """Sums over the last cycles, the latest first, [..., N, 6], and 1 where the cycle is whole; 0 for others."""
+    L = x.shape[-1]
+    sums = F.pad(torch.cumsum(x, -1), (1, 0))
     begin = L - torch.arange(1, _CYCLES + 1, device=x.device) * period
     whole = (begin >= first[:, None]).to(x.dtype)
     ends = (begin + period).clamp(min=0)
-    return (sums.gather(1, ends) - sums.gather(1, begin.clamp(min=0))) * whole, whole
+    return (sums.gather(-1, ends) - sums.gather(-1, begin.clamp(min=0))) * whole, whole
 
 
 def _regressions(x: Tensor, first: Tensor, periods: Tensor, horizon: int) -> list[Tensor]:
