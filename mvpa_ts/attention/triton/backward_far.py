@@ -63,6 +63,7 @@ def far_gradient_kernel(
     BLOCK_N: tl.constexpr,
     TILES: tl.constexpr,
 ):
+    FLAGS: tl.constexpr = (CAUSAL, HAS_CONTENT, HAS_TIME, HAS_CHANNEL, HAS_WINDOW, DENSE_LAST, HAS_MASK, WIDE)
     kv_heads = heads // GROUPS
     tokens = segments * channels
     i_batch, i_kv_head, i_tile, i_cross_start, first_segment, last_segment = key_block(
@@ -97,9 +98,7 @@ def far_gradient_kernel(
         i_head = i_kv_head * GROUPS + i_group
         o_query = (i_batch * tokens * heads + i_head) * HEAD_DIM
         o_statistics = (i_batch * heads + i_head) * tokens
-        tables = head_tables(
-            p_time, p_channel, p_segment_real, p_channel_real, i_batch, i_head, sizes, HAS_TIME, HAS_CHANNEL, HAS_MASK
-        )
+        tables = head_tables(p_time, p_channel, p_segment_real, p_channel_real, i_batch, i_head, sizes, FLAGS)
         for i in range(0, count):
             i_start = skipping(i, skip_first, skip_last) * BLOCK_M
             # Rows past the end repeat the last token with weights of zero, so that loads need no mask.
@@ -114,30 +113,10 @@ def far_gradient_kernel(
                 p_output_gradient + o_query, o_token, m_row, heads * HEAD_DIM, HEAD_DIM, BLOCK_D
             )
             b_tile_score = load_score(
-                o_tile[:, None],
-                rows,
-                tables,
-                sizes,
-                scale * LOG2_E,
-                CAUSAL,
-                HAS_TIME,
-                HAS_CHANNEL,
-                HAS_MASK,
-                WIDE,
-                OF_CHANNEL=TILE_CHANNELS,
+                o_tile[:, None], rows, tables, sizes, scale * LOG2_E, FLAGS, OF_CHANNEL=TILE_CHANNELS
             )
             b_cross_score = load_score(
-                o_cross,
-                rows,
-                tables,
-                sizes,
-                scale * LOG2_E,
-                CAUSAL,
-                HAS_TIME,
-                HAS_CHANNEL,
-                HAS_MASK,
-                WIDE,
-                OF_CHANNEL=not TILE_CHANNELS,
+                o_cross, rows, tables, sizes, scale * LOG2_E, FLAGS, OF_CHANNEL=not TILE_CHANNELS
             )
             b_time_max = tl.load(p_time_max + o_statistics + o_token)
             b_lse = tl.load(p_lse + o_statistics + o_token, mask=m_token, other=float("inf"))
@@ -147,7 +126,7 @@ def far_gradient_kernel(
             if HAS_CONTENT:
                 # Pairs whose content is scored are near.
                 key_segment = o_cross if TILE_CHANNELS else o_tile[:, None]
-                m_near = content_counts(o_segment[None, :], key_segment, segments, window, HAS_WINDOW, DENSE_LAST)
+                m_near = content_counts(o_segment[None, :], key_segment, segments, window, FLAGS)
                 if TILE_CHANNELS:
                     b_cross_weight = tl.where(m_near, 0.0, b_cross_weight)
                 else:

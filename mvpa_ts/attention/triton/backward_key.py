@@ -69,6 +69,7 @@ def key_gradient_kernel(
     BLOCK_N: tl.constexpr,
     TILES: tl.constexpr,
 ):
+    FLAGS: tl.constexpr = (CAUSAL, HAS_CONTENT, HAS_TIME, HAS_CHANNEL, HAS_WINDOW, DENSE_LAST, HAS_MASK, WIDE)
     HAS_FAR: tl.constexpr = HAS_WINDOW or not HAS_CONTENT
     kv_heads = heads // GROUPS
     tokens = segments * channels
@@ -124,9 +125,7 @@ def key_gradient_kernel(
         i_head = i_kv_head * GROUPS + i_group
         o_query = (i_batch * tokens * heads + i_head) * HEAD_DIM
         o_statistics = (i_batch * heads + i_head) * tokens
-        tables = head_tables(
-            p_time, p_channel, p_segment_real, p_channel_real, i_batch, i_head, sizes, HAS_TIME, HAS_CHANNEL, HAS_MASK
-        )
+        tables = head_tables(p_time, p_channel, p_segment_real, p_channel_real, i_batch, i_head, sizes, FLAGS)
         for i in range(near_first, near_last + block_stop - dense_first):
             i_start = (i + tl.where(i >= near_last, dense_first - near_last, 0)) * BLOCK_M
             # Rows past the end repeat the last token with weights of zero, so that loads need no mask.
@@ -138,39 +137,15 @@ def key_gradient_kernel(
                 m_row = tl.load(p_real + o_token) != 0
             rows = (o_segment[None, :], o_channel[None, :], o_token[None, :], m_row[None, :])
             b_output_gradient = load_rows(p_output_gradient + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
-            b_tile_score = load_score(
-                o_tile[:, None],
-                rows,
-                tables,
-                sizes,
-                scale_2,
-                CAUSAL,
-                HAS_TIME,
-                HAS_CHANNEL,
-                HAS_MASK,
-                WIDE,
-                OF_CHANNEL=TILE_CHANNELS,
-            )
-            b_cross_score = load_score(
-                o_held,
-                rows,
-                tables,
-                sizes,
-                scale_2,
-                CAUSAL,
-                HAS_TIME,
-                HAS_CHANNEL,
-                HAS_MASK,
-                WIDE,
-                OF_CHANNEL=not TILE_CHANNELS,
-            )
+            b_tile_score = load_score(o_tile[:, None], rows, tables, sizes, scale_2, FLAGS, OF_CHANNEL=TILE_CHANNELS)
+            b_cross_score = load_score(o_held, rows, tables, sizes, scale_2, FLAGS, OF_CHANNEL=not TILE_CHANNELS)
             b_lse = tl.load(p_lse + o_statistics + o_token, mask=m_token, other=float("inf"))
             b_cross_score -= b_lse[None, :]
             if HAS_CONTENT:
                 b_query = load_rows(p_query + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
                 # The other pairs are far, but for samples with holes, which have no far pairs.
                 key_segment = o_held if TILE_CHANNELS else o_tile[:, None]
-                m_content = content_counts(o_segment[None, :], key_segment, segments, window, HAS_WINDOW, DENSE_LAST)
+                m_content = content_counts(o_segment[None, :], key_segment, segments, window, FLAGS)
                 if TILE_CHANNELS:
                     b_cross_score = tl.where(m_content | has_holes, b_cross_score, float("-inf"))
                 else:
@@ -182,9 +157,7 @@ def key_gradient_kernel(
                 b_content = dot(b_key, tl.trans(b_biased_query), None, PRECISION)
                 if HAS_MASK:
                     o_key_segment = o_cross if TILE_CHANNELS else o_tile_key
-                    m_content = content_counts(
-                        o_segment[None, :], o_key_segment[:, None], segments, window, HAS_WINDOW, DENSE_LAST
-                    )
+                    m_content = content_counts(o_segment[None, :], o_key_segment[:, None], segments, window, FLAGS)
                     b_content = tl.where(m_content, b_content, 0.0)
                 b_logits += b_content * scale_2
             if HAS_MASK:

@@ -75,6 +75,7 @@ def query_gradient_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
+    FLAGS: tl.constexpr = (CAUSAL, HAS_CONTENT, HAS_TIME, HAS_CHANNEL, HAS_WINDOW, DENSE_LAST, HAS_MASK, WIDE)
     HAS_NEAR: tl.constexpr = HAS_CONTENT or HAS_MASK
     HAS_FAR: tl.constexpr = HAS_WINDOW or not HAS_CONTENT
     HAS_TILE_SCORE: tl.constexpr = HAS_CHANNEL if TILE_CHANNELS else HAS_TIME
@@ -101,20 +102,9 @@ def query_gradient_kernel(
     o_statistics = (i_batch * heads + i_head) * tokens
     query_stride = heads * HEAD_DIM
     kv_stride = heads // GROUPS * HEAD_DIM
-    tables = head_tables(
-        p_time, p_channel, p_segment_real, p_channel_real, i_batch, i_head, sizes, HAS_TIME, HAS_CHANNEL, HAS_MASK
-    )
+    tables = head_tables(p_time, p_channel, p_segment_real, p_channel_real, i_batch, i_head, sizes, FLAGS)
     p_time_gradient, p_channel_gradient, _, _ = head_tables(
-        p_time_gradient,
-        p_channel_gradient,
-        p_segment_real,
-        p_channel_real,
-        i_batch,
-        i_head,
-        sizes,
-        HAS_TIME,
-        HAS_CHANNEL,
-        HAS_MASK,
+        p_time_gradient, p_channel_gradient, p_segment_real, p_channel_real, i_batch, i_head, sizes, FLAGS
     )
     p_tile_gradient = p_channel_gradient if TILE_CHANNELS else p_time_gradient
     p_cross_gradient = p_time_gradient if TILE_CHANNELS else p_channel_gradient
@@ -151,16 +141,7 @@ def query_gradient_kernel(
     if CAUSAL:
         key_stop = last_segment + 1
     near_first, near_last = near_key_segments(
-        i_start // channels,
-        last_segment,
-        key_stop,
-        sizes,
-        window,
-        has_holes,
-        HAS_CONTENT,
-        HAS_WINDOW,
-        DENSE_LAST,
-        HAS_MASK,
+        i_start // channels, last_segment, key_stop, sizes, window, has_holes, FLAGS
     )
     tile_stop = key_stop
     if TILE_CHANNELS:
@@ -177,19 +158,7 @@ def query_gradient_kernel(
         if not SINGLE_TILE:
             # What the last tile stored of the cross gradients must be there before it is read.
             tl.debug_barrier()
-        b_tile_score = load_score(
-            o_tile[None, :],
-            rows_2d,
-            tables,
-            sizes,
-            scale_2,
-            CAUSAL,
-            HAS_TIME,
-            HAS_CHANNEL,
-            HAS_MASK,
-            WIDE,
-            OF_CHANNEL=TILE_CHANNELS,
-        )
+        b_tile_score = load_score(o_tile[None, :], rows_2d, tables, sizes, scale_2, FLAGS, OF_CHANNEL=TILE_CHANNELS)
         b_tile_gradient = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
         cross_first, cross_last, far_count = cross_ranges(
             i_tile, near_first, near_last, key_stop, channels, BLOCK_N, TILE_CHANNELS
@@ -203,19 +172,7 @@ def query_gradient_kernel(
                 i_cross = skipping(i, cross_first, cross_last)
                 o_cross = tl.full([BLOCK_M], i_cross, tl.int32)
                 o_key = key_tokens(i_cross, o_tile_key, channels, TILE_CHANNELS)
-                b_cross_score = load_score(
-                    o_cross,
-                    rows,
-                    tables,
-                    sizes,
-                    scale_2,
-                    CAUSAL,
-                    HAS_TIME,
-                    HAS_CHANNEL,
-                    HAS_MASK,
-                    WIDE,
-                    OF_CHANNEL=not TILE_CHANNELS,
-                )
+                b_cross_score = load_score(o_cross, rows, tables, sizes, scale_2, FLAGS, OF_CHANNEL=not TILE_CHANNELS)
                 b_cross_weight = computed_once(tl.exp2(b_cross_score - b_cross_offset))
                 b_value = load_rows(p_value + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
                 b_gradient = dot(b_output_gradient, tl.trans(b_value), None, PRECISION)
@@ -232,8 +189,7 @@ def query_gradient_kernel(
                         stored_rows,
                         sizes,
                         i_tile,
-                        CAUSAL,
-                        WIDE,
+                        FLAGS,
                         OF_CHANNEL=not TILE_CHANNELS,
                         ADDS=not SINGLE_TILE,
                     )
@@ -242,26 +198,12 @@ def query_gradient_kernel(
             for i_cross in range(cross_first, cross_last):
                 o_cross = tl.full([BLOCK_M], i_cross, tl.int32)
                 o_key = key_tokens(i_cross, o_tile_key, channels, TILE_CHANNELS)
-                b_cross_score = load_score(
-                    o_cross,
-                    rows,
-                    tables,
-                    sizes,
-                    scale_2,
-                    CAUSAL,
-                    HAS_TIME,
-                    HAS_CHANNEL,
-                    HAS_MASK,
-                    WIDE,
-                    OF_CHANNEL=not TILE_CHANNELS,
-                )
+                b_cross_score = load_score(o_cross, rows, tables, sizes, scale_2, FLAGS, OF_CHANNEL=not TILE_CHANNELS)
                 # Added last, the tile's scores are brought into the layout of products outside of the loop.
                 b_logits = (b_cross_score - b_lse)[:, None]
                 if HAS_CONTENT:
                     key_segment = o_cross[:, None] if TILE_CHANNELS else o_tile[None, :]
-                    m_content = content_counts(
-                        o_segment[:, None], key_segment, segments, window, HAS_WINDOW, DENSE_LAST
-                    )
+                    m_content = content_counts(o_segment[:, None], key_segment, segments, window, FLAGS)
                     b_key = load_rows(p_key + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
                     b_content = dot(b_query, tl.trans(b_key), None, PRECISION)
                     b_content_scale = tl.where(m_content, scale_2, 0.0)
@@ -283,8 +225,7 @@ def query_gradient_kernel(
                         stored_rows,
                         sizes,
                         i_tile,
-                        CAUSAL,
-                        WIDE,
+                        FLAGS,
                         OF_CHANNEL=not TILE_CHANNELS,
                         ADDS=not SINGLE_TILE,
                     )
@@ -300,8 +241,7 @@ def query_gradient_kernel(
                 stored_rows_2d,
                 sizes,
                 0,
-                CAUSAL,
-                WIDE,
+                FLAGS,
                 OF_CHANNEL=TILE_CHANNELS,
                 ADDS=False,
             )

@@ -67,6 +67,7 @@ def forward_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
+    FLAGS: tl.constexpr = (CAUSAL, HAS_CONTENT, HAS_TIME, HAS_CHANNEL, HAS_WINDOW, DENSE_LAST, HAS_MASK, WIDE)
     HAS_NEAR: tl.constexpr = HAS_CONTENT or HAS_MASK
     HAS_FAR: tl.constexpr = HAS_WINDOW or not HAS_CONTENT
     # Offsets of heads and samples may pass 2³¹, those within one do not.
@@ -91,9 +92,7 @@ def forward_kernel(
     o_query = (i_batch * tokens * heads + i_head) * HEAD_DIM
     o_statistics = (i_batch * heads + i_head) * tokens
     kv_stride = heads // GROUPS * HEAD_DIM
-    tables = head_tables(
-        p_time, p_channel, p_segment_real, p_channel_real, i_batch, i_head, sizes, HAS_TIME, HAS_CHANNEL, HAS_MASK
-    )
+    tables = head_tables(p_time, p_channel, p_segment_real, p_channel_real, i_batch, i_head, sizes, FLAGS)
     rows = (o_segment, o_channel, o_token, m_row)
     rows_2d = (o_segment[:, None], o_channel[:, None], o_token[:, None], m_row[:, None])
     scale_2 = scale * LOG2_E
@@ -107,16 +106,7 @@ def forward_kernel(
     if CAUSAL:
         key_stop = last_segment + 1
     near_first, near_last = near_key_segments(
-        i_start // channels,
-        last_segment,
-        key_stop,
-        sizes,
-        window,
-        has_holes,
-        HAS_CONTENT,
-        HAS_WINDOW,
-        DENSE_LAST,
-        HAS_MASK,
+        i_start // channels, last_segment, key_stop, sizes, window, has_holes, FLAGS
     )
 
     b_max = tl.full([BLOCK_M], float("-inf"), tl.float32)
@@ -128,18 +118,14 @@ def forward_kernel(
         b_channel_max = tl.full([BLOCK_M], float("-inf"), tl.float32)
         for i_segment in range(0, key_stop):
             o_key = tl.full([BLOCK_M], i_segment, tl.int32)
-            b_score = load_score(
-                o_key, rows, tables, sizes, scale_2, CAUSAL, HAS_TIME, HAS_CHANNEL, HAS_MASK, WIDE, OF_CHANNEL=False
-            )
+            b_score = load_score(o_key, rows, tables, sizes, scale_2, FLAGS, OF_CHANNEL=False)
             if HAS_CONTENT:
-                m_content = content_counts(o_segment, o_key, segments, window, HAS_WINDOW, DENSE_LAST)
+                m_content = content_counts(o_segment, o_key, segments, window, FLAGS)
                 b_score = tl.where(m_content, float("-inf"), b_score)
             b_time_max = tl.maximum(b_time_max, b_score)
         for i_channel in range(0, channels, 16):
             o_key = i_channel + tl.arange(0, 16)[None, :]
-            b_score = load_score(
-                o_key, rows_2d, tables, sizes, scale_2, CAUSAL, HAS_TIME, HAS_CHANNEL, HAS_MASK, WIDE, OF_CHANNEL=True
-            )
+            b_score = load_score(o_key, rows_2d, tables, sizes, scale_2, FLAGS, OF_CHANNEL=True)
             b_channel_max = tl.maximum(b_channel_max, tl.max(b_score, 1))
         if HAS_MASK:
             b_time_max = tl.where(has_holes, float("-inf"), b_time_max)
@@ -156,19 +142,7 @@ def forward_kernel(
         # Keys past the end have a score of −∞, so any value will do.
         o_tile_key = tl.minimum(o_tile, tile_stop - 1)
         m_key = o_tile == o_tile
-        b_tile_score = load_score(
-            o_tile[None, :],
-            rows_2d,
-            tables,
-            sizes,
-            scale_2,
-            CAUSAL,
-            HAS_TIME,
-            HAS_CHANNEL,
-            HAS_MASK,
-            WIDE,
-            OF_CHANNEL=TILE_CHANNELS,
-        )
+        b_tile_score = load_score(o_tile[None, :], rows_2d, tables, sizes, scale_2, FLAGS, OF_CHANNEL=TILE_CHANNELS)
         cross_first, cross_last, far_count = cross_ranges(
             i_tile, near_first, near_last, key_stop, channels, BLOCK_N, TILE_CHANNELS
         )
@@ -187,11 +161,7 @@ def forward_kernel(
                     tables,
                     sizes,
                     scale_2,
-                    CAUSAL,
-                    HAS_TIME,
-                    HAS_CHANNEL,
-                    HAS_MASK,
-                    WIDE,
+                    FLAGS,
                     OF_CHANNEL=not TILE_CHANNELS,
                 )
                 b_cross_weight = tl.exp2(b_cross_score - b_cross_offset)
@@ -209,19 +179,13 @@ def forward_kernel(
                     tables,
                     sizes,
                     scale_2,
-                    CAUSAL,
-                    HAS_TIME,
-                    HAS_CHANNEL,
-                    HAS_MASK,
-                    WIDE,
+                    FLAGS,
                     OF_CHANNEL=not TILE_CHANNELS,
                 )
                 b_logits = b_tile_score + b_cross_score[:, None]
                 if HAS_CONTENT:
                     key_segment = i_cross if TILE_CHANNELS else o_tile[None, :]
-                    m_content = content_counts(
-                        o_segment[:, None], key_segment, segments, window, HAS_WINDOW, DENSE_LAST
-                    )
+                    m_content = content_counts(o_segment[:, None], key_segment, segments, window, FLAGS)
                     b_key = load_rows(p_key + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
                     b_content = dot(b_query, tl.trans(b_key), None, PRECISION)
                     b_logits += b_content * tl.where(m_content, scale_2, 0.0)

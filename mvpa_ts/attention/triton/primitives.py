@@ -11,6 +11,7 @@ Tuples that helpers pass on::
     rows    (o_segment, o_channel, o_token, m_row)      of query tokens, shaped to broadcast against the keys
     tables  (p_time, p_channel, p_segment_real, p_channel_real)      of one sample and head
     sizes   (batch, segments, channels, columns, heads, time_center)
+    FLAGS   (CAUSAL, HAS_CONTENT, HAS_TIME, HAS_CHANNEL, HAS_WINDOW, DENSE_LAST, HAS_MASK, WIDE), known to the compiler
 """
 
 import triton
@@ -83,23 +84,15 @@ def add_bias(b_query, p_bias, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
 
 
 @triton.jit
-def head_tables(
-    p_time,
-    p_channel,
-    p_segment_real,
-    p_channel_real,
-    i_batch,
-    i_head,
-    sizes,
-    HAS_TIME: tl.constexpr,
-    HAS_CHANNEL: tl.constexpr,
-    HAS_MASK: tl.constexpr,
-):
+def head_tables(p_time, p_channel, p_segment_real, p_channel_real, i_batch, i_head, sizes, FLAGS: tl.constexpr):
     """Return pointers to the tables of one sample and head.
 
     Time scores lie as [H, rows, B, N], channel scores as [C, H, B, T, columns]. The columns are the channels, padded
     with −∞ to a multiple of 8, so that loads take 16 bytes.
     """
+    HAS_TIME: tl.constexpr = FLAGS[2]
+    HAS_CHANNEL: tl.constexpr = FLAGS[3]
+    HAS_MASK: tl.constexpr = FLAGS[6]
     batch, segments, channels, columns, _, time_center = sizes
     tokens = segments * channels
     if HAS_TIME:
@@ -145,20 +138,13 @@ def score_exists(key_position, rows, sizes, CAUSAL: tl.constexpr, OF_CHANNEL: tl
 
 
 @triton.jit
-def load_score(
-    key_position,
-    rows,
-    tables,
-    sizes,
-    scale,
-    CAUSAL: tl.constexpr,
-    HAS_TIME: tl.constexpr,
-    HAS_CHANNEL: tl.constexpr,
-    HAS_MASK: tl.constexpr,
-    WIDE: tl.constexpr,
-    OF_CHANNEL: tl.constexpr,
-):
+def load_score(key_position, rows, tables, sizes, scale, FLAGS: tl.constexpr, OF_CHANNEL: tl.constexpr):
     """Load scores of query rows against key channels (or key segments), −∞ where the query may not look."""
+    CAUSAL: tl.constexpr = FLAGS[0]
+    HAS_TIME: tl.constexpr = FLAGS[2]
+    HAS_CHANNEL: tl.constexpr = FLAGS[3]
+    HAS_MASK: tl.constexpr = FLAGS[6]
+    WIDE: tl.constexpr = FLAGS[7]
     p_time, p_channel, p_segment_real, p_channel_real = tables
     _, _, channels, _, _, _ = sizes
     m_exists = score_exists(key_position, rows, sizes, CAUSAL, OF_CHANNEL)
@@ -190,12 +176,13 @@ def store_score_gradient(
     rows,
     sizes,
     i_tile,
-    CAUSAL: tl.constexpr,
-    WIDE: tl.constexpr,
+    FLAGS: tl.constexpr,
     OF_CHANNEL: tl.constexpr,
     ADDS: tl.constexpr,
 ):
     """Store a gradient where `load_score` read the score; with ADDS, add it to what earlier tiles stored there."""
+    CAUSAL: tl.constexpr = FLAGS[0]
+    WIDE: tl.constexpr = FLAGS[7]
     m_exists = score_exists(key_position, rows, sizes, CAUSAL, OF_CHANNEL)
     p_gradient += score_offset(key_position, rows, sizes, OF_CHANNEL, WIDE)
     if ADDS:
@@ -205,8 +192,10 @@ def store_score_gradient(
 
 
 @triton.jit
-def content_counts(o_segment, key_segment, segments, window, HAS_WINDOW: tl.constexpr, DENSE_LAST: tl.constexpr):
+def content_counts(o_segment, key_segment, segments, window, FLAGS: tl.constexpr):
     """Mark the pairs whose content is scored: those within the window, and all keys of a dense last segment."""
+    HAS_WINDOW: tl.constexpr = FLAGS[4]
+    DENSE_LAST: tl.constexpr = FLAGS[5]
     lag = o_segment - key_segment
     m_content = lag == lag
     if HAS_WINDOW:
@@ -217,23 +206,16 @@ def content_counts(o_segment, key_segment, segments, window, HAS_WINDOW: tl.cons
 
 
 @triton.jit
-def near_key_segments(
-    first_segment,
-    last_segment,
-    key_stop,
-    sizes,
-    window,
-    has_holes,
-    HAS_CONTENT: tl.constexpr,
-    HAS_WINDOW: tl.constexpr,
-    DENSE_LAST: tl.constexpr,
-    HAS_MASK: tl.constexpr,
-):
+def near_key_segments(first_segment, last_segment, key_stop, sizes, window, has_holes, FLAGS: tl.constexpr):
     """Return the range of key segments that some query of these segments reads pair by pair; all others are rank 1.
 
     A sample with holes (masked tokens in a segment and a channel that are not masked as a whole) has no rank-1 part:
     its mask is no outer product. Also, a bound of far scores that no real key reaches could make all weights vanish.
     """
+    HAS_CONTENT: tl.constexpr = FLAGS[1]
+    HAS_WINDOW: tl.constexpr = FLAGS[4]
+    DENSE_LAST: tl.constexpr = FLAGS[5]
+    HAS_MASK: tl.constexpr = FLAGS[6]
     _, segments, _, _, _, _ = sizes
     near_first = 0
     near_last = 0
