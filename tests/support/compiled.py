@@ -104,7 +104,7 @@ def launches(setting: Setting) -> list[tuple[str, Any, dict[str, Any]]]:
         return torch.empty(shape, dtype=dtype, device="meta")
 
     query, key, value = empty(B, T, C, H, d), empty(B, T, C, H_kv, d), empty(B, T, C, H_kv, d)
-    inputs = (
+    inputs = launch.Inputs(
         query,
         key,
         value,
@@ -124,8 +124,8 @@ def launches(setting: Setting) -> list[tuple[str, Any, dict[str, Any]]]:
             recorders = {f"{name}_kernel": _Recorder(name, module, found) for name in names}
             stack.enter_context(mock.patch.multiple(module, **recorders))
         launch_scores.scores(query, *tables[False], *tables[True])
-        launch.forward(*inputs, options, results)
-        score_gradients = launch.backward(query, *inputs, results, None, options, (query, key, value))[:2]
+        launch.forward(inputs, options, results)
+        score_gradients = launch.backward(query, inputs, results, None, options, (query, key, value))[:2]
         for (of_channel, (table, _)), gradient in zip(tables.items(), score_gradients, strict=True):
             if gradient is not None and launch.sums_fit(query, table.shape[2 if of_channel else 1]):
                 launch_scores.score_gradients(query, table, gradient, query, of_channel=of_channel)

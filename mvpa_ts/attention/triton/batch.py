@@ -61,12 +61,10 @@ def attend(
     shape = query.shape if query.element_size() == 2 else (B, 0)
     residual = launch.allocate(shape, dtype=torch.int8, device=query.device)
     for part in parts(query):
-        inputs = (query[part], key[part], value[part], content_bias)
+        mask = None if real is None else real[part]
         # Scores are held by nothing but the call, so that they are gone before the next ones are made.
         launch.forward(
-            *inputs,
-            *tables.scores(query[part]),
-            None if real is None else real[part],
+            launch.Inputs(query[part], key[part], value[part], content_bias, *tables.scores(query[part]), mask),
             options,
             (output[part], lse[part], time_max[part], residual[part]),
         )
@@ -98,36 +96,35 @@ def gradients(
     shared = {"content_bias": None if content_bias is None else query[0, 0, 0]} | vars(tables)
     sums = {name: torch.zeros_like(x, dtype=torch.float32) for name, x in shared.items() if x is not None}
     for part in parts(query):
-        _part_gradients(
-            output_gradient[part],
-            (query[part], key[part], value[part], content_bias),
+        mask = None if real is None else real[part]
+        # Gradients of the scores are held by nothing but the calls, too.
+        _add_shared(
+            query[part],
             tables,
-            None if real is None else real[part],
-            (output[part], lse[part], time_max[part], residual[part]),
-            None if lse_gradient is None else lse_gradient[part],
-            options,
-            (query_gradient[part], None if key_gradient is None else key_gradient[part], value_gradient[part]),
+            *launch.backward(
+                output_gradient[part],
+                launch.Inputs(query[part], key[part], value[part], content_bias, *tables.scores(query[part]), mask),
+                (output[part], lse[part], time_max[part], residual[part]),
+                None if lse_gradient is None else lse_gradient[part],
+                options,
+                (query_gradient[part], None if key_gradient is None else key_gradient[part], value_gradient[part]),
+            ),
+            query_gradient[part],
             sums,
         )
     return query_gradient, key_gradient, value_gradient, sums
 
 
-def _part_gradients(
-    output_gradient: Tensor,
-    inputs: tuple[Tensor, Tensor, Tensor, Tensor | None],
+def _add_shared(
+    query: Tensor,
     tables: Tables,
-    real: Tensor | None,
-    results: tuple[Tensor, Tensor, Tensor, Tensor],
-    lse_gradient: Tensor | None,
-    options: launch.Options,
-    input_gradients: tuple[Tensor, Tensor | None, Tensor],
+    time_gradient: Tensor | None,
+    channel_gradient: Tensor | None,
+    bias_gradient: Tensor | None,
+    query_gradient: Tensor,
     sums: dict[str, Tensor],
 ) -> None:
-    """Write the gradients of some samples, and add their part to the gradients that all samples share."""
-    query, query_gradient = inputs[0], input_gradients[0]
-    time_gradient, channel_gradient, bias_gradient = launch.backward(
-        output_gradient, *inputs, *tables.scores(query), real, results, lse_gradient, options, input_gradients
-    )
+    """Add the part of some samples to the gradients that all share, and that of the scores to the query's."""
     if "content_bias" in sums:
         if bias_gradient is None:
             bias_gradient = query_gradient.sum((0, 1, 2), dtype=torch.float32)

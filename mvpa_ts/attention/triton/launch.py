@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -33,6 +33,18 @@ class Options:
     causal: bool
     window: int | None
     dense_last_segment: bool
+
+
+class Inputs(NamedTuple):
+    """What the kernels read of some samples, shapes as in `batch`; None for a term that is off, and for no mask."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    content_bias: Tensor | None
+    time_score: Tensor | None
+    channel_score: Tensor | None
+    real: Tensor | None
 
 
 # A key is loaded for twice as many queries as by 128 rows, so that L2 no longer bounds the kernel.
@@ -156,19 +168,14 @@ def sums_fit(query: Tensor, columns: int) -> bool:
 
 
 def forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    content_bias: Tensor | None,
-    time_score: Tensor | None,
-    channel_score: Tensor | None,
-    real: Tensor | None,
+    inputs: Inputs,
     options: Options,
     results: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> None:
     """Write the results: output, log-sum-exp, largest far time score and residual; see `batch.attend`."""
+    query = inputs.query
     B, T, C, H, _ = query.shape
-    common = _common(query, key, value, content_bias, time_score, channel_score, real, options)
+    common = _common(inputs, options)
     output, lse, time_max, residual = results
 
     def run(blocks: Blocks) -> None:
@@ -181,19 +188,13 @@ def forward(
             **cut(blocks),
         )
 
-    candidates = choose_blocks("forward", query, real is not None)
+    candidates = choose_blocks("forward", query, inputs.real is not None)
     run(fastest(forward_kernel, candidates, common, query.device, run))
 
 
 def backward(
     output_gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    content_bias: Tensor | None,
-    time_score: Tensor | None,
-    channel_score: Tensor | None,
-    real: Tensor | None,
+    inputs: Inputs,
     results: tuple[Tensor, Tensor, Tensor, Tensor],
     lse_gradient: Tensor | None,
     options: Options,
@@ -206,8 +207,9 @@ def backward(
 
     One program writes each element, in a fixed order, so results are the same each time.
     """
+    query, key, value, content_bias, time_score, channel_score, real = inputs
     B, T, C, H, _ = query.shape
-    common = _common(query, key, value, content_bias, time_score, channel_score, real, options)
+    common = _common(inputs, options)
     output, lse, time_max, residual = results
     query_gradient, key_gradient, value_gradient = gradients
     delta = like(lse)
@@ -298,17 +300,9 @@ def backward(
     return time_gradient, channel_gradient, bias_gradient
 
 
-def _common(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    content_bias: Tensor | None,
-    time_score: Tensor | None,
-    channel_score: Tensor | None,
-    real: Tensor | None,
-    options: Options,
-) -> dict[str, Any]:
+def _common(inputs: Inputs, options: Options) -> dict[str, Any]:
     """Collect the arguments that all kernels share."""
+    query, key, value, content_bias, time_score, channel_score, real = inputs
     B, T, C, H, d = query.shape
     # What is absent is not read: any pointer will do.
     masks: dict[str, Any] = dict.fromkeys(("p_real", "p_segment_real", "p_channel_real", "p_holes"), query)
