@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, add_reading_options, check_model, reading_options
+from mvpa_ts.ieeg.commands.main import (
+    CommandError,
+    CommandParser,
+    add_reading_options,
+    check_model,
+    reading_options,
+    recordings_in,
+)
 
 DESCRIPTION = """Put detectors beside each other on the recordings of a folder, such as a BIDS data set.
 
@@ -21,20 +28,16 @@ def main(arguments: list[str]) -> None:
     import runpy
     from pathlib import Path
 
-    from mvpa_ts.ieeg.recordings.reading import find_recordings, read_recording, warn_of_shared_names
+    from mvpa_ts.ieeg.recordings.reading import read_recording, warn_of_shared_names
 
-    folders = [Path(folder) for folder in options.folders]
-    if missing := [folder for folder in folders if not folder.exists()]:
-        raise CommandError(f"no file or folder {missing[0]}")
     for file in options.add:
         if not Path(file).is_file():
             raise CommandError(f"--add: there is no file {file}")
     for model in options.model:
         check_model(model)
     # Two folders may hold the same file, which must not count twice.
-    files = [*{file.resolve(): file for folder in folders for file in find_recordings(folder)}.values()]
-    if not files:
-        raise CommandError(f"{', '.join(map(str, folders))} holds no recording")
+    listed = recordings_in(options.folders).values()
+    files = [*{file.resolve(): file for files in listed for file in files}.values()]
     warn_of_shared_names(files)
     from mvpa_ts.ieeg.scoring.board import ADDED, MERGED, board, detectors_at_hand, rate_in_words
     from mvpa_ts.ieeg.scoring.cohort import markdown_table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from mvpa_ts.ieeg.commands.main import (
-    CommandError,
     CommandParser,
     add_reading_options,
     channel_choice,
@@ -11,6 +10,7 @@ from mvpa_ts.ieeg.commands.main import (
     names_baseline,
     preprocessing_changes,
     reading_options,
+    recordings_in,
     with_baseline_files,
 )
 from mvpa_ts.ieeg.constants import DEMO
@@ -29,21 +29,12 @@ Example: mvpformer calibrate night1.edf day1.edf --model runs/patient/model --pe
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(with_baseline_files(arguments))
-    from pathlib import Path
-
     from mvpa_ts.ieeg.detection.baselines import BaselineDetector
     from mvpa_ts.ieeg.detection.calibration import calibrate
     from mvpa_ts.ieeg.detection.detector import Detector
-    from mvpa_ts.ieeg.recordings.reading import check_kind, find_recordings, read_recording
+    from mvpa_ts.ieeg.recordings.reading import read_recording
 
-    files = []
-    for path in map(Path, options.recordings):
-        if not path.exists():
-            raise CommandError(f"no file or folder {path}")
-        check_kind(path)
-        files += find_recordings(path)
-    if not files:
-        raise CommandError(f"{', '.join(options.recordings)} holds no recording")
+    files = [file for listed in recordings_in(options.recordings).values() for file in listed]
     if not names_baseline(options.model):
         check_model(options.model)
     detector = (BaselineDetector if names_baseline(options.model) else Detector)(

@@ -19,6 +19,7 @@ from mvpa_ts.ieeg.commands.main import (
     check_model,
     names_baseline,
     reading_options,
+    recordings_in,
     with_baseline_files,
 )
 
@@ -63,25 +64,11 @@ class Outcome:
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(with_baseline_files(arguments))
-    from mvpa_ts.ieeg.recordings.reading import (
-        check_kind,
-        events_table,
-        find_recordings,
-        linked_recordings,
-        other_recordings,
-        warn_of_shared_names,
-    )
+    from mvpa_ts.ieeg.recordings.left_out import not_read
+    from mvpa_ts.ieeg.recordings.reading import events_table, warn_of_shared_names
     from mvpa_ts.ieeg.recordings.swec_table import warn_of_missing_subjects
 
-    files_of: dict[Path, list[Path]] = {}
-    for path in map(Path, options.recordings):
-        if not path.exists():
-            raise CommandError(f"no file or folder {path}")
-        # Before anything is loaded, since a typing error should not cost the time to import torch.
-        check_kind(path)
-        files_of[path] = find_recordings(path)
-        if not files_of[path]:
-            raise CommandError(f"{path} holds no recording")
+    files_of = recordings_in(options.recordings)
     if not names_baseline(options.model):
         check_model(options.model)
     files = [file for listed in files_of.values() for file in listed]
@@ -102,10 +89,8 @@ def main(arguments: list[str]) -> None:
                 f"--output {output} is the table from which the true seizures of {file.name} are read: choose another "
                 "name"
             )
-    others = [other for path in files_of if path.is_dir() for other in other_recordings(path)]
-    left_out: list[Row] = [(other.name, "", "of a kind that is not read") for other in others]
-    links = {link: to for path in files_of if path.is_dir() for link, to in linked_recordings(path).items()}
-    left_out += [(link.name, "", f"a link to {to.name}, which is read once") for link, to in links.items()]
+    others, links = not_read(files_of)
+    left_out = [*others, *links]
     failed: list[str] = []
     seen: dict[str | tuple[str, type[Warning], int], int] = {}
     for number, outcome in enumerate(_outcomes(_task(options), outputs, options.jobs, options.scheduler), start=1):
@@ -123,13 +108,13 @@ def main(arguments: list[str]) -> None:
             left_out.append((outcome.file.name, "", f"failed: {_named(outcome.file, outcome.error)}"))
         if len(files) > 1 and (options.jobs > 1 or options.scheduler):
             print(f"{number} of {len(files)} files done", file=sys.stderr)
-    _report(left_out, [path.name for path in (*others, *links)] + failed, outputs, Path(options.output))
+    _report(left_out, [name for name, *_ in (*others, *links)] + failed, outputs, Path(options.output))
     if failed:
         raise CommandError(f"{len(failed)} of {len(files)} recordings failed: {', '.join(sorted(failed))}")
     # Said at the end too, with an exit status: a script would else take the folder for complete.
     if others:
         raise CommandError(
-            f"all recordings are scored but {len(others)} of a kind that is not read, such as {others[0].name}"
+            f"all recordings are scored but {len(others)} of a kind that is not read, such as {others[0][0]}"
         )
 
 

@@ -96,14 +96,11 @@ def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:
 
 def _list_left_out(data: Any, folder: Path) -> None:
     """Print, and write beside the model, what was left out of the recordings that train and validate."""
-    from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, write_left_out
-    from mvpa_ts.ieeg.recordings.reading import linked_recordings, other_recordings
+    from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, listing, not_read, of_recording, write_left_out
 
     sources = [Path(item) for item in (*(data.sources or ()), *(data.validation_sources or ())) if _is_path(item)]
-    others = {other.name: None for source in sources if source.is_dir() for other in other_recordings(source)}
-    rows: list[Row] = [(name, "", "of a kind that is not read") for name in others]
-    links = {link.name: to for source in sources if source.is_dir() for link, to in linked_recordings(source).items()}
-    rows += [(name, "", f"a link to {to.name}, which is read once") for name, to in links.items()]
+    others, links = not_read(sources)
+    rows = [*dict.fromkeys([*others, *links])]
     for dataset in (data.training, data.validation):
         for segments in () if dataset is None else dataset.segments:
             recording = segments.recording

@@ -157,6 +157,22 @@ def suggestions(arguments: Sequence[str], options: Iterable[str]) -> list[str]:
     return lines
 
 
+def recordings_in(paths: Iterable[str]) -> dict[Path, list[Path]]:
+    """The recordings in each file or folder; a CommandError where one is missing or holds none."""
+    from mvpa_ts.ieeg.recordings.reading import check_kind, find_recordings
+
+    files_of: dict[Path, list[Path]] = {}
+    for path in map(Path, paths):
+        if not path.exists():
+            raise CommandError(f"no file or folder {path}")
+        # Before anything is loaded, since a typing error should not cost the time to import torch.
+        check_kind(path)
+        files_of[path] = find_recordings(path)
+        if not files_of[path]:
+            raise CommandError(f"{path} holds no recording")
+    return files_of
+
+
 def check_model(name: str | None) -> None:
     """Raise a CommandError where a model is neither a folder here nor called a name on the hub.
 

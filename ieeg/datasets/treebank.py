@@ -81,9 +81,9 @@ def laplacian_neighbours(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 class TreebankSource:
-    """Electrodes of an HDF5 file, some minus the mean of two others; each process opens the file by itself."""
+    """Electrodes of an HDF5 file, each minus the mean of two others; each process opens the file by itself."""
 
-    def __init__(self, path: Path, electrodes: Sequence[int], neighbours: Sequence[tuple[int, int] | None]) -> None:
+    def __init__(self, path: Path, electrodes: Sequence[int], neighbours: Sequence[tuple[int, int]]) -> None:
         self.path = path
         self.electrodes = tuple(electrodes)
         self.neighbours = tuple(neighbours)
@@ -108,10 +108,8 @@ class TreebankSource:
 
         x = np.empty((len(channels), stop - start), np.float32)
         for row, channel in enumerate(channels):
-            pair = self.neighbours[channel]
-            x[row] = electrode(self.electrodes[channel])
-            if pair is not None:
-                x[row] = electrode(self.electrodes[channel]) - (electrode(pair[0]) + electrode(pair[1])) / 2
+            before, after = self.neighbours[channel]
+            x[row] = electrode(self.electrodes[channel]) - (electrode(before) + electrode(after)) / 2
         return x
 
     def close(self) -> None:
@@ -124,26 +122,20 @@ class TreebankSource:
         return self.__dict__ | {"_file": None}
 
 
-def read_treebank(
-    root: str | os.PathLike[str], subject: int, trial: int, *, laplacian: bool = True, keep_corrupted: bool = False
-) -> Recording:
-    """Read a trial as a recording.
+def read_treebank(root: str | os.PathLike[str], subject: int, trial: int) -> Recording:
+    """Read a trial as a recording: each electrode minus the mean of its two neighbours on the same wire.
 
     Parameters
     ----------
     root : path
     subject, trial : int
         Files are ``sub_1_trial000.h5`` and so on.
-    laplacian : bool
-        Subtract from each electrode the mean of its two neighbours on the same wire. Electrodes without two neighbours
-        and electrodes that ``clean_laplacian.json`` does not list are dropped.
-    keep_corrupted : bool
-        Keep the electrodes that ``corrupted_elec.json`` lists.
 
     Returns
     -------
     Recording
-        In µV; DC and TRIG channels are dropped.
+        In µV. DC and TRIG channels are dropped, and electrodes without two neighbours, those that
+        ``corrupted_elec.json`` lists, and those that ``clean_laplacian.json`` does not list.
 
     Raises
     ------
@@ -157,8 +149,8 @@ def read_treebank(
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}")
     labels = electrode_labels(root, subject)
-    corrupted = () if keep_corrupted else electrode_list(root / "corrupted_elec.json", subject)
-    listed = electrode_list(root / "clean_laplacian.json", subject) if laplacian else labels
+    corrupted = electrode_list(root / "corrupted_elec.json", subject)
+    listed = electrode_list(root / "clean_laplacian.json", subject)
     neighbours = laplacian_neighbours(labels)
     number_of = {label: i for i, label in enumerate(labels)}
     kept, dropped = [], {}
@@ -167,7 +159,7 @@ def read_treebank(
             dropped[label] = NO_ELECTRODE
         elif label in corrupted:
             dropped[label] = "corrupted by the data set's list"
-        elif laplacian and label not in neighbours:
+        elif label not in neighbours:
             dropped[label] = "no two neighbours on its wire"
         elif label not in listed:
             dropped[label] = "not in the data set's list of clean electrodes"
@@ -175,8 +167,8 @@ def read_treebank(
             kept.append(label)
     if not kept:
         raise ValueError(f"{path}: no electrode is left; dropped: {dropped}")
-    pairs = [tuple(number_of[n] for n in neighbours[label]) if laplacian else None for label in kept]
-    used = {number_of[label] for label in kept} | {number for pair in pairs if pair is not None for number in pair}
+    pairs = [(number_of[before], number_of[after]) for before, after in map(neighbours.__getitem__, kept)]
+    used = {number_of[label] for label in kept}.union(*pairs)
     with damage_is_an_error(path), open_hdf5(path) as file:
         sets = [local_dataset(file, f"data/electrode_{number}") for number in sorted(used)]
         if any(dataset.ndim != 1 for dataset in sets):
@@ -184,7 +176,7 @@ def read_treebank(
         # Electrodes of some files differ by a few samples.
         samples = min(len(dataset) for dataset in sets)
     recording = Recording(
-        TreebankSource(path, [number_of[label] for label in kept], pairs),  # type: ignore[arg-type]
+        TreebankSource(path, [number_of[label] for label in kept], pairs),
         sfreq=SFREQ,
         channel_names=kept,
         num_samples=samples,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,8 +75,8 @@ def embed(
     Returns
     -------
     Embeddings
-        On the CPU, without gradients. `embed_segments` gives the same rows one by one, for recordings whose features do
-        not fit in memory.
+        On the CPU, without gradients. `mvpa_ts.ieeg.model.sliding.sliding_features` gives the same rows batch by batch,
+        for recordings whose features do not fit in memory.
 
     Examples
     --------
@@ -89,38 +89,9 @@ def embed(
     # Before the first segment is read: the model would embed a signal of another rate without complaint.
     check_rate(segments.preprocessing.sfreq)
     try:
-        rows = [
-            (features.cpu(), valid.cpu())
-            for _, features, valid in embed_segments(model.eval(), segments, context, batch_size)
-        ]
+        windows = sliding_features(model.eval(), segments, context=context, batch_size=batch_size)
+        batches = [(features.cpu(), valid.cpu()) for _, features, valid in windows]
     finally:
         model.train(training)
-    features, valid = (torch.stack(column) for column in zip(*rows, strict=True))
+    features, valid = (torch.cat(column) for column in zip(*batches, strict=True))
     return Embeddings(features, valid, segments.starts, segments.channel_names)
-
-
-def embed_segments(
-    model: MVPFormer, segments: Segments, context: int | None = None, batch_size: int = 8
-) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """The rows of `sliding_features` one by one, for recordings whose features do not fit in memory.
-
-    Parameters
-    ----------
-    model, segments, context, batch_size
-        See `mvpa_ts.ieeg.model.sliding.sliding_features`.
-
-    Yields
-    ------
-    index : int
-        Of the window's last segment.
-    features : Tensor, shape (C, D)
-        Of that segment; zero where not valid.
-    valid : bool Tensor, shape (C,)
-
-    Raises
-    ------
-    ValueError
-        The context is longer than the model's time codebook.
-    """
-    for batch, features, valid in sliding_features(model, segments, context=context, batch_size=batch_size):
-        yield from zip(batch, features, valid, strict=True)

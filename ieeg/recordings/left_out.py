@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from mvpa_ts.files import write_text
+from mvpa_ts.ieeg.recordings.reading import linked_recordings, other_recordings
 
 LEFT_OUT = "left_out.tsv"
 # Of a list on the screen; the table has all.
@@ -28,6 +29,15 @@ def of_recording(name: str, dropped: Mapping[str, str], notes: Sequence[str]) ->
         channels.setdefault(reason, []).append(channel)
     rows = [(name, f"channel{'s' * (len(of) > 1)} {', '.join(of)}", reason) for reason, of in channels.items()]
     return [*rows, *((name, "", note) for note in notes)]
+
+
+def not_read(paths: Iterable[Path]) -> tuple[list[Row], list[Row]]:
+    """Rows of what `find_recordings` leaves out of these folders: files of other kinds, and links."""
+    folders = [path for path in paths if path.is_dir()]
+    others = {other: None for folder in folders for other in other_recordings(folder)}
+    links = {link: to for folder in folders for link, to in linked_recordings(folder).items()}
+    said = [(link.name, "", f"a link to {to.name}, which is read once") for link, to in links.items()]
+    return [(other.name, "", "of a kind that is not read") for other in others], said
 
 
 def listing(rows: Iterable[Row], table: Path | None = None) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import difflib
-import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mvpa_ts.checks import read_fields
-from mvpa_ts.files import read_config, replaced_together
+from mvpa_ts.files import read_config
 from mvpa_ts.forecasting.pretrained.base import (
     LEAST_STEPS,
     LEVELS,
@@ -35,14 +34,14 @@ from mvpa_ts.forecasting.quantiles import pinball_loss, quantiles_at
 from mvpa_ts.learning_rates import parameter_groups
 from mvpa_ts.random_state import OwnRandomState
 from mvpa_ts.training import TrainingRun
-from mvpa_ts.weights import load_strictly, read_weights
+from mvpa_ts.weights import CONFIG_NAME, WEIGHTS_NAME, load_strictly, read_weights, save_model
 
 NAMES = ("base",)
 """Names of the forecasters that the package holds."""
 _MOST_READ = 2048  # windows times series that finetuning keeps in memory: 20 kB each
 _MOST_TRAINED = 512  # windows times series of a finetuning step
 _LONGEST_TRAINED = 64  # steps of a forecast that finetuning looks at
-_CONFIG, _WEIGHTS, _CARD = "config.json", "model.safetensors", "README.md"
+_CARD = "README.md"
 
 
 def load_base(name: str | Path = "base") -> BaseForecaster:
@@ -71,10 +70,10 @@ def load_base(name: str | Path = "base") -> BaseForecaster:
         with resources.as_file(resources.files("mvpa_ts.forecasting.pretrained") / "weights" / str(name)) as folder:
             return _read(folder)
     folder = Path(name)
-    if not (folder / _CONFIG).is_file():
+    if not (folder / CONFIG_NAME).is_file():
         raise FileNotFoundError(
             f"there is no pretrained forecaster {str(name)!r}: take {_nearest(str(name))!r}, which the package holds, "
-            f"or a folder with {_CONFIG}"
+            f"or a folder with {CONFIG_NAME}"
         )
     return _read(folder)
 
@@ -92,27 +91,16 @@ def save_base(
 
     Raises ValueError where a weight is not finite, or too large for half precision.
     """
-    from safetensors.torch import save
-
-    folder = Path(folder)
-    weights = {name: tensor.detach().cpu().half().contiguous() for name, tensor in network.state_dict().items()}
-    for name, tensor in weights.items():
-        if not tensor.isfinite().all():
-            raise ValueError(f"{name} holds weights that are not finite in half precision; nothing was written")
     texts = {**({_CARD: card} if card else {}), **(beside or {})}
-    with replaced_together(folder, _CONFIG, _WEIGHTS, *texts) as (config, file, *files):
-        config.write_text(json.dumps(asdict(network.config), indent=2) + "\n", encoding="utf-8")
-        file.write_bytes(save(weights))
-        for path, text in zip(files, texts.values(), strict=True):
-            path.write_text(text, encoding="utf-8")
+    save_model(copy.deepcopy(network).half(), asdict(network.config), folder, beside=texts)
 
 
 def _read(folder: Path) -> BaseForecaster:
-    config = read_fields(BaseConfig, read_config(folder / _CONFIG), folder / _CONFIG)
+    config = read_fields(BaseConfig, read_config(folder / CONFIG_NAME), folder / CONFIG_NAME)
     with OwnRandomState(0):  # its start is replaced by the weights
         network = BaseForecaster(config)
-    weights = {name: tensor.float() for name, tensor in read_weights(folder / _WEIGHTS).items()}
-    load_strictly(network, weights, folder / _WEIGHTS)
+    weights = {name: tensor.float() for name, tensor in read_weights(folder / WEIGHTS_NAME).items()}
+    load_strictly(network, weights, folder / WEIGHTS_NAME)
     return network.eval()
 
 

@@ -94,13 +94,6 @@ class TestRecording:
         copy = pickle.loads(pickle.dumps(recording))
         np.testing.assert_array_equal(copy.read(7, 70), recording.read(7, 70))
 
-    def test_plain(self, root):
-        recording = treebank.read_treebank(root, 3, 0, laplacian=False)
-        assert recording.channel_names == ("A1", "A2", "A3", "A5", "B1", "B2", "B3", "C1", "C2")
-        np.testing.assert_allclose(recording.read(0, 99, ["C2"])[0], raw(root, 11, 0, 99), rtol=1e-6)
-        kept = treebank.read_treebank(root, 3, 0, laplacian=False, keep_corrupted=True)
-        assert "A4" in kept.channel_names
-
     def test_failures(self, root, tmp_path):
         with pytest.raises(FileNotFoundError, match=r"sub_3_trial007\.h5"):
             treebank.read_treebank(root, 3, 7)
