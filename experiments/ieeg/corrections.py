@@ -112,7 +112,7 @@ def report(rows: pd.DataFrame) -> str:
         [
             "Simulated subjects: a reader corrects the first five errors of `demo` in one recording, "
             "`finetune --from-review` trains on what was read, and another recording of the subject is scored by "
-            "SzCORE's rules. Looked at once.",
+            "SzCORE's rules. The usual subjects were looked at twice, five of them by an earlier `demo`.",
             "",
             *grid(heads, lines),
             "",
