@@ -229,17 +229,19 @@ class BaseForecaster(nn.Module):
         # Neighbours of a line stay together where the panel is read in groups.
         along = torch.arange(C) if positions is None or positions.shape[1] > 1 else positions[:, 0].argsort(stable=True)
         groups = along.tensor_split(math.ceil(C / MOST_SERIES))
-        forecasts = [
-            self._of_group(
-                x[..., group], mask[..., group], horizon, None if positions is None else positions[group], season
-            )
-            for group in groups
-        ]
+        # Windows do not see one another: so many go together that memory stays small.
+        apart = 1 if torch.compiler.is_compiling() else math.ceil(len(x) * len(groups[0]) / MOST_SERIES)
+        windows = torch.arange(len(x)).tensor_split(min(apart, len(x)))
+        seasons = torch.as_tensor(0 if season is None else season, device=x.device).expand(len(x))
+        forecasts = []
+        for group in groups:
+            at = None if positions is None else positions[group]
+            values, seen = x[..., group], mask[..., group]
+            of_windows = [self._of_group(values[some], seen[some], seasons[some], horizon, at) for some in windows]
+            forecasts.append(torch.cat(of_windows))
         return torch.cat(forecasts, dim=2)[:, :, along.argsort()]
 
-    def _of_group(
-        self, x: Tensor, mask: Tensor, horizon: int, positions: Tensor | None, season: int | Tensor | None
-    ) -> Tensor:
+    def _of_group(self, x: Tensor, mask: Tensor, season: Tensor, horizon: int, positions: Tensor | None) -> Tensor:
         """Quantiles [B, h, C, Q] of series that attend to one another; arguments as of `forward`."""
         B, _, C = x.shape
         place = layout(None if positions is None else positions.to(x.device).expand(B, C, -1), B, C, x.device)
@@ -251,7 +253,6 @@ class BaseForecaster(nn.Module):
         lengths, shares = [x.shape[1]] * B, [1.0] * B
         if not torch.compiler.is_compiling():
             lengths, shares = (x.shape[1] - mask.any(2).to(torch.uint8).argmax(1)).tolist(), share.tolist()
-        hint = torch.as_tensor(0 if season is None else season, device=x.device).expand(B)
         total, number = forecast.clone(), torch.ones_like(share)
         for width in WIDTHS:
             panels = [i for i in range(B) if shares[i] and width in widths(lengths[i], horizon, self.config.lookback)]
@@ -259,7 +260,7 @@ class BaseForecaster(nn.Module):
                 continue
             coarse, _ = self._at_one_resolution(
                 *means(x[panels], mask[panels], width), math.ceil(horizon / width), place.of(panels),
-                torch.where(hint % width == 0, hint // width, 0)[panels],
+                torch.where(season % width == 0, season // width, 0)[panels],
             )  # fmt: skip
             total[panels] += at_steps(coarse, forecast[panels], width)
             number[panels] += 1.0

@@ -10,7 +10,7 @@ Legend: B panels, C series, N = B·C, L steps of history, h steps ahead, O origi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -56,7 +56,8 @@ def relation_forecasts(
     Returns
     -------
     Tensor, shape (1 + O, B, C, K, h)
-        In the order of `NAMES`; the first is that from the end.
+        In the order of `NAMES`; the first is that from the end. The others are zero beyond as many steps as the
+        earliest origin lies before the end.
     """
     _, C, L = x.shape
     block = max(1, min(horizon, BLOCK, L // 4))
@@ -187,6 +188,20 @@ class _Regressions:
             first = stop
         return sums
 
+    def solution(self, sums: Tensor, penalty: Tensor, rows: int) -> Callable[[Tensor], Tensor]:
+        """What maps features [P, N, ·, F], of `rows` in all, to forecasts [P, N, ·, block], by penalties [P, N]."""
+        gram, cross = sums.split((self.number, self.block), 2)
+        damped = gram.repeat(len(penalty), 1, 1, 1)
+        diagonal = damped.diagonal(dim1=-2, dim2=-1)
+        diagonal[..., :2] += 0.1 + 1e-3  # the constant and the last value are hardly shrunk
+        diagonal[..., 2:] += penalty[..., None] + 1e-3
+        factor = torch.linalg.cholesky_ex(damped.mT)[0]  # symmetric, and read by columns, as LAPACK does
+        # Weights cost a solution for each step of a block, without them there is one for each row.
+        if rows <= self.block:
+            return lambda row: torch.cholesky_solve(row.mT, factor).mT @ cross
+        weights = torch.cholesky_solve(cross.expand(len(penalty), -1, -1, -1), factor)
+        return lambda row: row @ weights
+
     def solved(self, sums: Tensor, penalty: Tensor, backs: Sequence[int], horizon: int) -> Tensor:
         """Forecasts from `backs` steps before the end, [P, M, O, B, C, h].
 
@@ -197,40 +212,25 @@ class _Regressions:
         axes = {"p": P, "m": M, "o": len(backs), "b": B, "c": C}
         together = "(m b) (o c)" if self.pooled else "(m b c) o"
         padded = F.pad(self.x, (self.reach + max(backs), 0))
-        ends = [padded.shape[2] - back for back in backs]
-        before = torch.cat([padded[:, :, end - self.reach : end] for end in ends])  # [O·B, C, reach]
-        rows = rearrange(self.features(before)[:, :, 0].repeat(M, 1, 1), f"(m o b) c f -> {together} f", m=M, b=B)
-        sums = sums.flatten(0, 1 if self.pooled else 2)  # [N, F, F + block], as rows are [N, ·, F]
+        before = torch.cat([padded[..., -back - self.reach :][..., : self.reach] for back in backs]).repeat(P * M, 1, 1)
         # Sums over all series lie too far above the penalty for single precision; those of one series do not.
-        sums, rows = (sums.double(), rows.double()) if self.pooled else (sums, rows)
-        penalty = penalty.flatten(1).expand(P, len(sums))
-        steps, weights, blocks = [], [], []
-        for gram, cross, row, size in zip(
-            *(tensor.split(_FACTORS_AT_ONCE) for tensor in (*sums.split((self.number, self.block), 2), rows)),
-            penalty.split(_FACTORS_AT_ONCE, 1), strict=True,
-        ):  # fmt: skip
-            damped = gram.repeat(P, 1, 1, 1)
-            diagonal = damped.diagonal(dim1=-2, dim2=-1)
-            diagonal[..., :2] += 0.1 + 1e-3  # the constant and the last value are hardly shrunk
-            diagonal[..., 2:] += size[..., None] + 1e-3
-            factor = torch.linalg.cholesky_ex(damped.mT)[0]  # symmetric, and read by columns, as LAPACK does
-            # Weights cost a solution for each step of a block, without them there is one for each row.
-            if horizon > self.block or row.shape[1] > self.block:
-                weights.append(torch.cholesky_solve(cross.expand(P, *cross.shape), factor))
-                steps.append(row @ weights[-1])
-            else:
-                both = torch.cat([row.mT, cross], 2).expand(P, -1, -1, -1)
-                solutions = torch.linalg.solve_triangular(factor, both, upper=False)
-                steps.append(solutions[..., : row.shape[1]].mT @ solutions[..., row.shape[1] :])
-        before = before.repeat(P * M, 1, 1)
-        while True:
-            step = torch.cat(steps, 1).to(before.dtype).clamp(-_BOUND, _BOUND)  # [P, N, ·, block]
+        dtype = torch.float64 if self.pooled else sums.dtype
+        sums = sums.flatten(0, 1 if self.pooled else 2).to(dtype)  # [N, F, F + block]
+        parts = sums.split(_FACTORS_AT_ONCE), penalty.flatten(1).expand(P, len(sums)).split(_FACTORS_AT_ONCE, 1)
+        steps = math.ceil(horizon / self.block)
+        rows = len(backs) * steps * (C if self.pooled else 1)
+        solutions: Iterable[Callable[[Tensor], Tensor]] = (
+            self.solution(*some, rows) for some in zip(*parts, strict=True)
+        )
+        solutions = solutions if steps == 1 else list(solutions)  # kept only where they are asked again
+        blocks: list[Tensor] = []
+        for _ in range(steps):
+            features = self.features(before)[:, :, 0].to(dtype)
+            every = rearrange(features, f"(p m o b) c f -> p {together} f", **axes).split(_FACTORS_AT_ONCE, 1)
+            step = torch.cat([solution(some) for solution, some in zip(solutions, every, strict=True)], 1)
+            step = step.to(before.dtype).clamp(-_BOUND, _BOUND)
             blocks.append(rearrange(step, f"p {together} h -> (p m o b) c h", **axes))
-            if len(blocks) * self.block >= horizon:
-                break
             before = torch.cat([before, blocks[-1]], 2)[:, :, -self.reach :]
-            rows = self.features(before)[:, :, 0].to(sums.dtype)
-            steps = [rearrange(rows, f"(p m o b) c f -> p {together} f", **axes) @ torch.cat(weights, 1)]
         return rearrange(torch.cat(blocks, 2)[:, :, :horizon], "(p m o b) c h -> p m o b c h", **axes)
 
     def forecast(self, sums: Tensor, horizon: int) -> Tensor:
@@ -239,23 +239,24 @@ class _Regressions:
         tried = [back for back in self.origins if back <= self.tried]
         penalties = self.x.new_tensor(PENALTIES)
         of_origin: dict[int, Tensor] = {}
+        near = min(horizon, max(self.origins))
         every = penalties.view(-1, *[1] * (sums.ndim - 3))
         # Each origin has the latest fit that saw nothing after it.
         fit_of = [max([i for i, back in enumerate(self.fits) if back >= origin], default=0) for origin in self.origins]
         for index in set(fit_of):
             backs = [origin for origin, fit in zip(self.origins, fit_of, strict=True) if fit == index]
-            of_origin.update(zip(backs, self.solved(sums[:, index], every, backs, horizon).unbind(2), strict=True))
+            of_origin.update(zip(backs, self.solved(sums[:, index], every, backs, near).unbind(2), strict=True))
         past = torch.stack([of_origin[back] for back in self.origins], 2)  # [P, M, O, B, C, h]
         best = torch.full((past.shape[1], B, C), len(PENALTIES) - 1, device=self.x.device)  # much, without a trial
         if tried:
             errors = []
             for back in tried:
-                near = min(back, self.block, horizon)
-                missed = of_origin[back][..., :near] - self.x[:, :, L - back :][..., :near]
-                errors.append((missed.square() * self.observed[:, :, L - back :][..., :near]).mean(4))
+                ahead = slice(L - back, L - back + min(back, self.block, horizon))
+                missed = of_origin[back][..., : ahead.stop - ahead.start] - self.x[:, :, ahead]
+                errors.append((missed.square() * self.observed[:, :, ahead]).mean(4))
             error = torch.stack(errors).mean(0)  # [P, M, B, C]
             best = (error.mean(3, keepdim=True).expand_as(error) if self.pooled else error).nan_to_num(1e9).argmin(0)
         chosen = penalties[best[..., 0] if self.pooled else best][None]
         final = self.solved(sums[:, -1], chosen, [0], horizon)[0]
         place = best[None, :, None, :, :, None].expand(1, *past.shape[1:])
-        return torch.cat([final, past.gather(0, place)[0]], 1)
+        return torch.cat([final, F.pad(past.gather(0, place)[0], (0, horizon - near))], 1)
