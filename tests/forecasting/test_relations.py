@@ -19,9 +19,9 @@ C, L, ORIGINS = 4, 90, (4, 24, 30)
 def _features(x, c, others, end, own_lags, other_lags):
     """Of series `c` at `end`; zeros lie before the beginning and where there is no other."""
     past = np.concatenate([np.zeros((C, 32)), x[:, : end + 1]], 1)
-    own = past[c, -own_lags:]
+    nearest = past[c, -own_lags:]
     lags = [past[other, -other_lags:] if other >= 0 else np.zeros(other_lags) for other in others]
-    return np.concatenate([[1.0, own[-1]], own[:-1] - own[-1], *lags])
+    return np.concatenate([[1.0, nearest[-1]], nearest[:-1] - nearest[-1], *lags])
 
 
 def _forecast(x, observed, others, lags, block, horizon, *, pooled, memory):
