@@ -30,6 +30,8 @@ from mvpa_ts.random_state import OwnRandomState
 
 SERIES = Words(remedy="add them, or give those of another panel to finetune(channel_positions=…)")
 _OF_FINETUNE = ("n_series", "max_steps", "learning_rate", "channel_order", "channel_positions")
+_LEAST_SERIES = 3  # that show what is usual
+_ALIKE = 2.0  # a panel whose values are so many times larger or smaller is of another kind
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,29 @@ class FittedSeries:
         if names is None or self.names is None:
             return list(range(count)) if count == len(self.order) else [-1] * count
         return rows_of(self.names, names)
+
+    def units_of_new(self, here: np.ndarray) -> np.ndarray:
+        """Units [N, 2] of series that were not in training, from those that their rows at hand show.
+
+        Few rows show a mean and a deviation badly. Where the new series could be of the training's kind, both are drawn
+        to what is usual there, as far as they vary more than those of the training do (James and Stein, 1961).
+        """
+        trained, shown = (given[np.isfinite(given).all(1)] for given in (np.array(self.units), here))
+        if len(trained) < _LEAST_SERIES or not len(shown):
+            return here
+        usual, spread = trained[:, 0].mean(), np.exp(np.log(trained[:, 1]).mean())
+        size = np.sqrt(np.mean(shown[:, 1] ** 2 + (shown[:, 0] - usual) ** 2)) / spread
+        if not 1.0 / _ALIKE <= size <= _ALIKE:
+            return here
+        location = usual + _kept(trained[:, 0], shown[:, 0] - usual) * (here[:, 0] - usual)
+        logs, usual_log = np.log(trained[:, 1]), np.log(spread)
+        deviation = usual_log + _kept(logs, np.log(shown[:, 1]) - usual_log) * (np.log(here[:, 1]) - usual_log)
+        return np.stack([location, np.exp(deviation)], axis=1)
+
+
+def _kept(trained: np.ndarray, distances: np.ndarray) -> float:
+    """Share of distances from what is usual that is not by chance, from how much they vary in training and here."""
+    return float(trained.var() / max(np.mean(distances**2), trained.var(), 1e-30))
 
 
 @dataclass(frozen=True)

@@ -504,7 +504,7 @@ class MVPA(PanelModel):
         units = None
         if self._reads_units and fitted is not None and panel is not None:
             # A series that was not in training has its units from its rows in the panel at hand.
-            here = panel.units().tolist() if -1 in rows else []
+            here = fitted.units_of_new(panel.units()).tolist() if -1 in rows else []
             units = torch.tensor([here[i] if row < 0 else fitted.units[row] for i, row in enumerate(rows)])[view.order]
         return PanelView(view.order, vectors, view.positions, units)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -92,6 +93,16 @@ def test_ridge_regression_is_that_of_scikit_learn() -> None:
     assert error == pytest.approx(((fitted.predict(past) - future) ** 2).mean(), rel=1e-6)
 
 
+def test_nobody_learns_from_what_a_dead_sensor_did_not_show() -> None:
+    task = tasks.failing(1, True)
+    lost = np.isnan(task.values)
+    lost[task.ends[0] :] = False
+    truth = np.where(lost, 1e6, task.truth)
+    expected = regressions.ridge_errors(task, regressions.by_place)
+    assert lost.any()
+    assert regressions.ridge_errors(replace(task, truth=truth), regressions.by_place) == expected
+
+
 def test_a_pooled_regression_reads_neighbours_by_place() -> None:
     x = torch.arange(2 * 3 * 4, dtype=torch.float64).view(2, 3, 4)
     read = regressions.by_place(x).unflatten(2, (2 * regressions.BESIDE + 1, 3))
@@ -120,7 +131,7 @@ def test_page_counts_looks_and_says_what_is_missing() -> None:
     ).assign(**cost, weights=10.0, seconds=2.0, settings="{}")
     page = report.markdown(rows)
     assert "| TSMixer | 0.500 ± 0.100 |" in page
-    assert "one for each row: wave 21." in page
+    assert "one for each row: wave 30." in page
     assert "| wave | TSMixer | 2 | 0.200 | defaults |" in page
     assert "Not run on all tasks yet: Ridge, own channel (0 of 1)," in page
     assert "TSMixer (" not in page

@@ -46,7 +46,7 @@ def test_the_solution_is_that_of_scikit_learn():
 
     values, penalty = make_wave(), 0.1
     windows = make_windows(values)
-    gram, cross = module._sums(module._all, LOOKBACK * 5, windows)
+    gram, cross = module._sums(module._all, LOOKBACK * 5, [windows])
     weights = module._ridge(gram, cross, penalty)
     (inputs, target, _), *_ = windows.batches(10_000)
     x = inputs["x"].flatten(1).double().numpy()
@@ -83,10 +83,9 @@ def test_more_channels_are_read_by_place():
 
 @pytest.mark.parametrize(
     "values",
-    [torch.randn(600, 5, generator=torch.Generator().manual_seed(0)),
-     torch.randn(600, 5, generator=torch.Generator().manual_seed(0)).cumsum(0), torch.ones(600, 5),
+    [torch.randn(600, 5, generator=torch.Generator().manual_seed(0)).cumsum(0), torch.ones(600, 5),
      make_wave(1), torch.randn(40, 5, generator=torch.Generator().manual_seed(0))],
-    ids=["noise", "walks", "constant", "one channel", "few rows"],
+    ids=["walks", "constant", "one channel", "few rows"],
 )  # fmt: skip
 def test_without_relations_nothing_changes(values):
     network = make_network(values.shape[1] if values.shape[1] > 1 else None)
@@ -96,6 +95,17 @@ def test_without_relations_nothing_changes(values):
     network.fitted.finish(network, make_windows(values), middle=network.middle, power=2.0)
     assert network.fitted.off
     assert not network.fitted.of_all.numel() + network.fitted.by_place.numel()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_relations_by_chance_cost_nothing(seed):
+    noise = torch.randn(1800, 5, generator=torch.Generator().manual_seed(seed))
+    network = make_network()
+    train(network, {"train": make_windows(noise[:600])}, ForecasterTraining(steps=1, ridge=0.01), seed=0)
+    network.fitted.clear()
+    before = error(network, noise[600:])
+    network.fitted.finish(network, make_windows(noise[:600]), middle=network.middle, power=2.0)
+    assert error(network, noise[600:]) <= 1.001 * before
 
 
 def test_another_panel_of_as_many_series_is_read_by_place_alone():
@@ -111,6 +121,33 @@ def test_another_panel_of_as_many_series_is_read_by_place_alone():
     # By place as well as if there had never been another one.
     unnamed = finished(values, None)
     torch.testing.assert_close(network.fitted.shares[2], unnamed.fitted.shares[1])
+
+
+@pytest.mark.parametrize(("design", "size"), [(module._all, LOOKBACK * 5), (module._near, LOOKBACK * 13)])
+def test_missing_targets_do_not_draw_forecasts_to_zero(design, size):
+    values, draws = make_wave(), np.random.default_rng(1)
+    observed = torch.ones(values.shape, dtype=torch.bool)
+    for start in draws.integers(0, len(values), 10):  # a sensor that is dead for a while
+        observed[start : start + 60, 2] = False
+    limits = torch.tensor([[0, len(values)]]).expand(len(values) - LOOKBACK - HORIZON + 1, 2)
+    windows = make_windows(values.masked_fill(~observed, 0.0), observed=observed, limits=limits)
+    weights = module._ridge(*module._sums(design, size, [windows]), 0.01)
+    z, location, scale = next(module._inputs(make_windows(values)))
+    forecast = module._forecast(design, weights, z, location, scale)
+    (_, target, _), *_ = make_windows(values).batches(128)
+    shown = target[:, :, 2]  # channel 2 is channel 1 four steps later, so six steps ahead are in what was read
+    slope = (forecast[:, :, 2] * shown).sum() / shown.square().sum()
+    assert 0.4 < observed[:, 2].float().mean() < 0.6
+    assert slope > 0.8
+
+
+def test_what_is_missing_longer_remains_less():
+    values, observed = torch.full((40, 2), 0.5), torch.ones(40, 2, dtype=torch.bool)
+    observed[10:, 1] = False
+    (inputs, _, _), *_ = Windows(values, torch.tensor([0]), LOOKBACK, HORIZON, observed=observed).batches(1)
+    z, *_ = module.standardised(inputs["x"], inputs["mask"], torch.tensor([[0.0, 1.0], [0.0, 1.0]]))
+    np.testing.assert_allclose(z[0, 10:, 1], 0.5 * 0.9 ** np.arange(1, LOOKBACK - 9), rtol=1e-5)
+    np.testing.assert_allclose(z[0, :, 0], 0.5, rtol=1e-5)
 
 
 def test_gaps_and_units():

@@ -16,15 +16,19 @@ from mvpa_ts.forecasting.network.regressions import regress
 from mvpa_ts.forecasting.pretrained.relations import NAMES, relation_forecasts
 
 PENALTIES = (1.0, 10.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4)
+ROUNDS, ROUND_PENALTY = 3, 1e3
+"""In which missing targets are forecast by the regression of the round before: zeros would draw forecasts to zero."""
 BESIDE = 6
 """Neighbours on each side that a pooled regression reads."""
 _TRAIN_EVERY = 4
 
 
 def windows(task: Task, part: str, every: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Look-backs [B, L, C] with 0 for what is missing, whether they were observed, and truths [B, h, C]."""
+    """Look-backs [B, L, C] with 0 for what is missing, whether they were observed, and targets [B, h, C]."""
     steps = task.starts(part, every)[:, None] + np.arange(task.lookback + task.horizon)
-    past, truth = task.values[steps[:, : task.lookback]], task.truth[steps[:, task.lookback :]]
+    # A dead sensor's truth is scored, but nobody learns from it.
+    targets = task.values if part == "train" else task.truth
+    past, truth = task.values[steps[:, : task.lookback]], targets[steps[:, task.lookback :]]
     return torch.tensor(np.nan_to_num(past)), torch.tensor(~np.isnan(past)), torch.tensor(truth)
 
 
@@ -55,7 +59,7 @@ REGRESSIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def ridge_errors(task: Task, design: Callable[[Tensor], Tensor]) -> tuple[list[float], float]:
     """Test error, that of the wider panel if weights are shared, and the penalty that validation chose."""
     past, _, future = windows(task, "train", _TRAIN_EVERY if design is by_place else 1)
-    target = future.nan_to_num(0.0).flatten(1)[:, None] if design is every_channel else future.nan_to_num(0.0).mT
+    target = future.flatten(1)[:, None] if design is every_channel else future.mT
     solve = _solver([design(piece) for piece in past.split(256)], [*target.split(256)])
     found = []
     for penalty in PENALTIES:
@@ -67,8 +71,16 @@ def ridge_errors(task: Task, design: Callable[[Tensor], Tensor]) -> tuple[list[f
 
 
 def _solver(pieces: list[Tensor], targets: list[Tensor]) -> Callable[[float], Tensor]:
-    """Weights [F, outputs] for a penalty, in the smaller of both forms."""
+    """Weights [F, outputs] for a penalty, in the smaller of both forms; missing targets are filled in rounds."""
     flat = [(piece.flatten(0, 1), target.flatten(0, 1)) for piece, target in zip(pieces, targets, strict=True)]
+    missing = [target.isnan() for _, target in flat]
+    flat = [(x, y.nan_to_num(0.0)) for x, y in flat]
+    if any(bool(gaps.any()) for gaps in missing):
+        gram = torch.stack([x.mT @ x for x, _ in flat]).sum(0)
+        regular = gram + ROUND_PENALTY * torch.eye(len(gram), dtype=gram.dtype)
+        for _ in range(ROUNDS):
+            weights = torch.linalg.solve(regular, torch.stack([x.mT @ y for x, y in flat]).sum(0))
+            flat = [(x, torch.where(gaps, x @ weights, y)) for (x, y), gaps in zip(flat, missing, strict=True)]
     rows, width = sum(len(piece) for piece, _ in flat), flat[0][0].shape[1]
     if rows < width:
         x, y = (torch.cat(parts) for parts in zip(*flat, strict=True))

@@ -3,13 +3,14 @@
 Where channels follow each other in the same way always, a ridge regression on all of them is better than what a network
 learns by gradient in some hundred steps, and it costs seconds. After the training its share is set on the last quarter
 of the windows, by weights that were solved without them. The network has seen these windows, so the share is rather too
-small than too large; where a regression does not pay, it is left out and nothing changes.
+small than too large; where a regression gains no more than chance gives, it is left out and nothing changes.
 
 Legend: B windows, L look-back, h steps ahead, C channels, p lags that are read, S neighbours a side.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mvpa_ts.forecasting.network.regressions import LEAST_GAIN, LEAST_HORIZONS, room, standardised
+from mvpa_ts.forecasting.network.regressions import LEAST_HORIZONS, room, standardised
 from mvpa_ts.windows import Windows
 
 _NEIGHBOURS = 6
@@ -27,6 +28,7 @@ _MOST_WEIGHTS = 4_000_000  # a regression of all channels on all grows with the 
 _MOST_ROWS = 24_000  # equations; windows are left out evenly
 _TRIED = 4800  # windows times channels on which penalties and shares are chosen
 _PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # times the mean square of what is read
+_LEFT, _MOST_MISSING, _ROUND_PENALTY = 0.02, 0.6, 0.1  # in rounds that fill missing targets: eight at most
 _LEAST_ERROR = 0.01  # of a network whose forecasts can be bettered, in units of the series
 _BATCH = 128
 
@@ -143,8 +145,9 @@ class FittedRegressions(nn.Module):
             differences[name] = (regressed - forecasts) * counts
         missed = (truth - forecasts) * counts
         shares, width = _shares(missed, list(differences.values()), power)
+        # No least gain: a network that learns by heart seems to leave little to gain on windows that it has seen.
         gain = 1.0 - width**2
-        if not (gain >= LEAST_GAIN and gain * horizons >= LEAST_HORIZONS):
+        if not gain * horizons >= LEAST_HORIZONS:
             return
         used = dict(zip(differences, shares, strict=True))
         elsewhere = _shares(missed, [differences["by_place"]], power)[0][0]
@@ -214,13 +217,9 @@ def _by_network(network: nn.Module, windows: Windows, middle: int) -> tuple[Tens
 
 def _solved(design: Design, size: int, early: Windows, rest: Windows, tried: Windows) -> _Solved:
     """Weights by the penalty that is best on the windows tried when solved without them."""
-    sums = []
     equations = (len(early) + len(rest)) * (early.values.shape[1] if design is _near else 1)
-    every = -(-equations // _MOST_ROWS)
-    for windows in (early, rest):
-        gram, cross = _sums(design, size, windows.thinned(every))
-        sums.append((gram, cross))
-    (gram, cross), whole = sums[0], [one + other for one, other in zip(*sums, strict=True)]
+    early, rest = (windows.thinned(-(-equations // _MOST_ROWS)) for windows in (early, rest))
+    gram, cross = _sums(design, size, [early])
     best: tuple[float, float, Tensor] | None = None
     for penalty in _PENALTIES:
         weights = _ridge(gram, cross, penalty)
@@ -231,7 +230,7 @@ def _solved(design: Design, size: int, early: Windows, rest: Windows, tried: Win
         if best is None or error < best[0]:
             best = error, penalty, weights
     assert best is not None
-    return _Solved(best[2], _ridge(whole[0], whole[1], best[1]))
+    return _Solved(best[2], _ridge(*_sums(design, size, [early, rest]), best[1]))
 
 
 def _ridge(gram: Tensor, cross: Tensor, penalty: float) -> Tensor:
@@ -241,20 +240,39 @@ def _ridge(gram: Tensor, cross: Tensor, penalty: float) -> Tensor:
     return torch.cholesky_solve(cross, factor).float()
 
 
-def _sums(design: Design, size: int, windows: Windows) -> tuple[Tensor, Tensor]:
-    """Products of what is read with itself [F, F] and with what follows [F, outputs]; missing targets are zero."""
-    gram: Tensor = torch.zeros((), dtype=torch.float64, device=windows.values.device)
-    cross = gram
-    for (z, location, scale), (_, target, counted) in zip(_inputs(windows), windows.batches(_BATCH), strict=True):
-        ahead = (target.nan_to_num(0.0) - location) / scale
-        ahead = ahead if counted is None else ahead * counted
-        rows = design(z, size)
-        if rows.ndim == 3:
-            rows, ahead = rows.flatten(0, 1), ahead.mT.flatten(0, 1)
-        else:
-            ahead = ahead.flatten(1)
+def _sums(design: Design, size: int, parts: Sequence[Windows]) -> tuple[Tensor, Tensor]:
+    """Products of what is read with itself [F, F] and with what follows [F, outputs].
+
+    Targets that are missing are forecast by the regression of the round before, at first by 0, which would draw all
+    forecasts to 0 (expectation and maximisation: Dempster, Laird and Rubin, 1977).
+    """
+    gram = cross = torch.zeros((), dtype=torch.float64, device=parts[0].values.device)
+    for rows, ahead, _ in _equations(design, size, parts):
         gram, cross = gram + (rows.mT @ rows).double(), cross + (rows.mT @ ahead).double()
+    observed = parts[0].observed
+    # Of the channel that lacks most; each round leaves so much of what is to be done.
+    missing = 0.0 if observed is None else min(_MOST_MISSING, 1.0 - float(observed.double().mean(0).min()))
+    for _ in range(math.ceil(math.log(_LEFT) / math.log(missing)) if missing else 0):
+        weights, cross = _ridge(gram, cross, _ROUND_PENALTY), torch.zeros_like(gram[:, :1])
+        for rows, ahead, counted in _equations(design, size, parts):
+            ahead = ahead if counted is None else torch.where(counted, ahead, rows @ weights)
+            cross = cross + (rows.mT @ ahead).double()
     return gram, cross
+
+
+def _equations(design: Design, size: int, parts: Sequence[Windows]) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """What is read [E, F], what follows [E, outputs], 0 where it is missing, and what of it counts."""
+    for windows in parts:
+        for (z, location, scale), (_, target, counted) in zip(_inputs(windows), windows.batches(_BATCH), strict=True):
+            ahead = (target.nan_to_num(0.0) - location) / scale
+            ahead = ahead if counted is None else ahead * counted
+            rows = design(z, size)
+
+            def flat(steps: Tensor, each: bool = rows.ndim == 3) -> Tensor:
+                return steps.mT.flatten(0, 1) if each else steps.flatten(1)
+
+            read = rows.flatten(0, 1) if rows.ndim == 3 else rows
+            yield read, flat(ahead), None if counted is None else flat(counted)
 
 
 def _shares(missed: Tensor, differences: list[Tensor], power: float) -> tuple[list[float], float]:

@@ -16,7 +16,7 @@ from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import DistributionLoss
 
 from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
-from mvpa_ts.adapters.neuralforecast.base_model import SERIES
+from mvpa_ts.adapters.neuralforecast.base_model import SERIES, FittedSeries
 from mvpa_ts.forecasting.channel_order import correlation_order
 from mvpa_ts.forecasting.series import SeriesBook
 
@@ -374,3 +374,35 @@ def test_positions_of_arrays_are_plain():
     table = pd.DataFrame({"unique_id": ["a", "b"], "km": [1, 2]})
     assert checked_positions(pd.Series({"a": 1, "b": 2})) == checked_positions(table)
     assert checked_positions(table.set_index("unique_id")) == checked_positions(table) == [["a", [1.0]], ["b", [2.0]]]
+
+
+def _training(spread, count=12):
+    """Units of series whose means vary by that much and whose deviations are some 2."""
+    alternate = np.resize([-1.0, 1.0], count)
+    units = np.stack([5.0 + spread * alternate, 2.0 * np.exp(0.01 * alternate)], axis=1)
+    return FittedSeries(None, units.tolist(), list(range(count)))
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3, 1.0])
+def test_few_rows_of_new_series_are_read_in_the_units_that_are_usual(spread):
+    draws = np.random.default_rng(6)
+    means = 5.0 + spread * draws.standard_normal(400)
+    shown = np.stack([means + draws.standard_normal(400), 2.0 * np.exp(0.3 * draws.standard_normal(400))], axis=1)
+    location, deviation = _training(spread).units_of_new(shown).T
+    # What remains of the chance of 1 is at least that of the best linear rule, and hardly more.
+    best = spread**2 / (spread**2 + 1.0)
+    assert np.mean((location - means) ** 2) == pytest.approx(best, abs=0.12)
+    assert np.mean((shown[:, 0] - means) ** 2) > 0.9
+    np.testing.assert_allclose(deviation, 2.0, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    "shown", [[[5000.0, 2000.0]], [[5.0, 0.3]], [[500.0, 2.0]], [[np.nan, np.nan]]], ids=["1000", "0.15", "far", "flat"]
+)
+def test_units_of_another_kind_stay(shown):
+    np.testing.assert_array_equal(_training(0.3).units_of_new(np.array(shown)), shown)
+
+
+def test_new_series_that_vary_as_those_of_the_training_keep_their_units():
+    shown = np.stack([5.0 + np.random.default_rng(7).uniform(-0.2, 0.2, 9), np.full(9, 2.0)], axis=1)
+    np.testing.assert_allclose(_training(0.3).units_of_new(shown)[:, 0], shown[:, 0])
