@@ -69,6 +69,7 @@ def main(arguments: list[str]) -> None:
                 "different people, or are one recording by two detectors, evaluate them one by one",
                 stacklevel=2,
             )
+    _warn_of_copies([result for results in by_subject.values() for result in results])
     _warn_of_training_subjects(folders)
     _warn_of_earlier_runs(root, folders)
     similar = _similarities(options.similarities) if options.similarities else {}
@@ -146,6 +147,26 @@ def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
         warnings.warn(
             f"by their names, the model was trained on subjects of {len(seen)} of {len(folders)} recordings, such as "
             f"{seen[0]}: their scores are scores on training data",
+            stacklevel=3,
+        )
+
+
+def _warn_of_copies(results: Sequence[RecordingResult]) -> None:
+    """Warn of recordings with the same probabilities, such as one recording in two formats: they count twice."""
+    import numpy as np
+
+    from mvpa_ts.ieeg.recordings.copies import same
+
+    vectors = []
+    for index, result in enumerate(results):
+        clipped = np.clip(np.nan_to_num(result.probabilities), 1e-4, 1 - 1e-4)
+        if len(clipped) >= 12:  # of a minute or less, chance could make two alike
+            vectors.append((None, index, np.log(clipped / (1 - clipped))))
+    if pairs := same(vectors):
+        names = ", ".join(f"{results[first].name} and {results[second].name}" for first, second in pairs[:5])
+        warnings.warn(
+            f"{names} have the same probabilities: if they are copies, such as one recording in two formats, they "
+            "count twice. Leave one out",
             stacklevel=3,
         )
 

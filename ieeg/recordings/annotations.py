@@ -32,7 +32,7 @@ _A_DATE = 1e9
 # English, German (Anfall, Anfälle, Anfallsbeginn, Krise, iktal), French (crise) and Spanish (crisis); of the Temple
 # University's types all but nesz, which is a seizure that is not epileptic.
 _SEIZURE = re.compile(
-    r"(?:^|[^a-z])(?:sz|szs|(?:fn|gn|sp|cp|ab|tn|cn|tc|at|my)sz|seizures?|ictal|crisis|crises?|krisen?|iktal|anf[aä]ll(?:e|s?(?:beginn|start|ende))?)"
+    r"(?:^|[^a-z])(?:sz|szs|(?:fn|gn|sp|cp|ab|tn|cn|tc|at|my)sz|seizures?|ictal|crisis|crises?|krisen?|kriz|iktal|anf[aä]ll(?:e|s?(?:beginn|start|ende))?)"
     r"(?:[^a-z]|$)",
     re.IGNORECASE,
 )
@@ -75,11 +75,14 @@ _DOUBTED = re.compile(
 # Words that may well mean a seizure but are not taken for one: a fit, an absence and an event are much else too.
 _DOUBTFUL = re.compile(
     r"\w*(?:krampf|convuls|konvuls|tonic|tonisch|clon|klon|attack|absence|absenz|paroxysm|spasm|epilep|ictus|seiz"
-    r"|anfall|[fb]{1,2}tc|gtc)\w*|\bsz(?:start|begin|onset|on|end|stop|off)\w*"
-    r"|\b(?:fits?|spells?|events?|episodes?|fias|fas|fiac|faos|sps|cps|t?tcs|szr?)\b"
-    # Danish and Swedish, Dutch, Italian, Polish, Czech, Turkish, Finnish, Hungarian, Russian, Chinese, Japanese, Korean
-    r"|\w*(?:anfald|aanval|napad|z[áa]chvat|n[öo]bet|kohtau|roham|приступ|припад|судорог|发作|癫痫|発作|발작|경련)\w*"
-    r"|\b(?:insult|toeval|crisi)\b",
+    r"|anfall|[fb]{1,2}tc|gtc|seisur|siezur|(?:grand|petit)[ _-]?mal)\w*"
+    r"|\bsz(?:start|begin|onset|on|end|stop|off)\w*"
+    r"|\b(?:fits?|spells?|events?|episodes?|fias|fas|fiac|faos|sps|cps|auras?|jerks?|ue[oe]|eeo|t?tcs|szr?)\b"
+    # Danish and Swedish, Dutch, Polish, Czech, Turkish, Finnish, Hungarian, Russian, Chinese, Japanese, Korean, Greek,
+    # Hebrew, Arabic; then others
+    r"|\w*(?:anfald|aanval|napad|z[áa]chvat|n[öo]bet|kohtau|roham|приступ|припад|судорог|发作|癫痫|発作|발작|경련"
+    r"|κρίσ|התקף|نوبة)\w*"
+    r"|\b(?:insult|toeval|crisi|attaques?|ataques?|atak)\b",
     re.IGNORECASE,
 )
 
@@ -263,7 +266,7 @@ def stated_seizures(
     *,
     words: Sequence[str] = (),
 ) -> list[Interval] | None:
-    """As `seizures_from_events`, but None if no event says seizure, and none says that there is none ("bckg").
+    """As `seizures_from_events`, but None if no event says where a seizure is, or that there is none ("bckg").
 
     Examples
     --------
@@ -274,7 +277,10 @@ def stated_seizures(
     # Nothing said is not the same as no seizure: such a recording must not count as seizure-free.
     if not any(is_seizure(text, words) or is_background(text) for _, _, text in events):
         return None
-    return seizures_from_events(events, duration, open_seconds, name, words=words)
+    seizures = seizures_from_events(events, duration, open_seconds, name, words=words)
+    # An end without a start, or a start that is left out, says that there is one somewhere.
+    lost = not seizures and any(0 <= onset <= duration and is_seizure(text, words) for onset, _, text in events)
+    return None if lost else seizures
 
 
 def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str]) -> None:
@@ -332,9 +338,9 @@ def check_times(
                 f"is likely in {' or '.join(likely)}: convert it to seconds. If the table is of a longer recording, "
                 "keep only the seizures of this one, in its own time"
             )
-    if hours := [length for _, length in seizures if length > 3600]:
+    if minutes := [length for _, length in seizures if length > LONG_SECONDS]:
         warnings.warn(
-            f"{path}: a seizure lasts {hours[0]:g} s, longer than an hour: is the column duration in seconds?",
+            f"{path}: a seizure lasts {minutes[0]:g} s, longer than 10 minutes: is the column duration in seconds?",
             stacklevel=3,
         )
     if early := [onset for onset, length in seizures if onset < 0 < onset + length]:

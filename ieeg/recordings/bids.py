@@ -146,9 +146,15 @@ def sidecar(path: Path, bids: Any, suffix: str) -> Path | None:
         return table
     if bids is None or bids.datatype is None:
         return None
-    kind, _, ending = suffix.partition(".")
-    inherited = bids.find_matching_sidecar(kind, f".{ending}", on_error="ignore")
-    return None if inherited is None else Path(inherited)
+    # The inheritance principle: no entity of a table's name may be missing from, or differ in, that of the recording.
+    entities = {*path.name.split("_")[:-1]}
+    for folder in path.parents:
+        names = [file.name.removesuffix(f"_{suffix}").split("_") for file in folder.glob(f"*-*_{suffix}")]
+        if fitting := sorted((name for name in names if entities.issuperset(name)), key=len):
+            return folder / f"{'_'.join(fitting[-1])}_{suffix}"
+        if folder == Path(bids.root):
+            break
+    return None
 
 
 def bids_path(path: Path) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mvpa_ts.ieeg.recordings.channels import plain_name
 from mvpa_ts.ieeg.recordings.recording import Recording
@@ -30,19 +30,35 @@ def copies(recordings: Sequence[Recording]) -> list[tuple[int, int]]:
     >>> copies([night, Recording.from_array(noise[::-1], 512.0, names, "µV"), copy])
     [(0, 2)]
     """
-    of_channel: dict[tuple[str, float, int], list[tuple[int, NDArray[np.float32]]]] = {}
+    vectors: list[tuple[Hashable, int, NDArray[np.float32]]] = []
     for index, recording in enumerate(recordings):
         for name, values in _pieces(recording):
             # With the last piece and without it: a copy may end just before it.
             for count in {len(values), max(len(values) - 1, 1)}:
-                of_channel.setdefault((name, recording.sfreq, count), []).append((index, _unit(values[:count])))
+                vectors.append(((name, recording.sfreq, count), index, values[:count].ravel()))
+    return same(vectors)
+
+
+def same(vectors: Iterable[tuple[Hashable, int, ArrayLike]]) -> list[tuple[int, int]]:
+    """Pairs of indices (first, second) of which vectors with the same key and length correlate by `SAME` or more.
+
+    Examples
+    --------
+    >>> same([("a", 0, [1, 2, 4]), ("a", 1, [2, 4, 8]), ("b", 2, [1, 2, 4]), ("a", 3, [1, 1, 1])])
+    [(0, 1)]
+    """
+    groups: dict[Hashable, list[tuple[int, NDArray[np.float64]]]] = {}
+    for key, index, values in vectors:
+        centred = np.asarray(values, dtype=np.float64) - np.mean(values, dtype=np.float64)
+        unit = centred / max(float(np.linalg.norm(centred)), 1e-300)
+        groups.setdefault((key, len(unit)), []).append((index, unit))
     pairs = set()
-    for items in of_channel.values():
-        indices, signals = np.array([index for index, _ in items]), np.stack([signal for _, signal in items])
-        for row in range(len(items)):
-            for other in np.flatnonzero(signals[:row] @ signals[row] > SAME):
-                pairs.add((int(indices[other]), int(indices[row])))
-    return sorted((first, second) for first, second in pairs if first != second)
+    for items in groups.values():
+        indices, units = np.array([index for index, _ in items]), np.stack([unit for _, unit in items])
+        for row in range(1, len(items)):
+            alike = indices[:row][units[:row] @ units[row] > SAME]
+            pairs |= {(int(first), int(indices[row])) for first in alike if first != indices[row]}
+    return sorted(pairs)
 
 
 def _pieces(recording: Recording) -> Iterator[tuple[str, NDArray[np.float32]]]:
@@ -55,9 +71,3 @@ def _pieces(recording: Recording) -> Iterator[tuple[str, NDArray[np.float32]]]:
         values = np.nan_to_num(np.array(pieces), nan=0.0, posinf=0.0, neginf=0.0)
         if values.size and values.std() > 0:
             yield plain_name(name), values
-
-
-def _unit(values: NDArray[np.float32]) -> NDArray[np.float64]:
-    """A vector of mean 0 and length 1; of zeros where nothing varies."""
-    centred = values.ravel().astype(np.float64) - values.mean(dtype=np.float64)
-    return centred / max(float(np.linalg.norm(centred)), 1e-300)

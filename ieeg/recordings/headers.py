@@ -164,6 +164,10 @@ def _check_pauses(path: Path, interval: float) -> None:
                 )
             continue
         clock = datetime.strptime(stamp, "%Y%m%d%H%M%S%f")
+        if first is None and seconds > interval / 1e6:
+            warnings.warn(
+                f"{path} says when its part at {seconds:g} s began, which is taken for its start", stacklevel=5
+            )
         first = first or (seconds, clock)
         gap = (clock - first[1]).total_seconds() - (seconds - first[0])
         # Clocks of computer and amplifier drift, by far less than a millisecond in 10 s.

@@ -498,7 +498,11 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
                 # EDF+ wants UTF-8, and many older programs wrote Latin-1, which any bytes are.
                 encoding = "latin1"
                 raw = mne.io.read_raw(path, preload=False, verbose="warning", encoding=encoding, **options)
-                warnings.warn("its annotations are not UTF-8 and are read as Latin-1", stacklevel=2)
+                warnings.warn(
+                    "its annotations are not UTF-8 and are read as Latin-1: words of other alphabets are lost, export "
+                    "the file with UTF-8 if it holds some",
+                    stacklevel=2,
+                )
             else:
                 raise
         said = [*dict.fromkeys(str(warning.message) for warning in caught)]

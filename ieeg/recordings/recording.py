@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -144,7 +145,14 @@ class Recording:
             raise ValueError(f"{name}: {len(self._indices)} channel_indices for {len(self.channel_names)} channels")
         # None and an empty list differ: only the second says that somebody looked.
         self.annotated = seizures is not None
-        self.seizures = _cut(() if seizures is None else seizures, self.duration, name)
+        stated = () if seizures is None else seizures
+        self.seizures = _cut(stated, self.duration, name)
+        if outside := [on for on, off in stated if on >= self.duration or off < 0]:
+            warnings.warn(
+                f"{name}: seizures outside of the recording, which lasts {self.duration:g} s, are left out: at "
+                f"{outside[0]:g} s. Are they in seconds from its start?",
+                stacklevel=3,
+            )
         self.bad_spans = _cut(bad_spans, self.duration, name)
 
     @property
@@ -207,10 +215,11 @@ class Recording:
         if not 0 <= first < last:
             raise ValueError(f"{self.name} lasts {self.duration:.3f} s, asked for [{start}, {stop}) s")
         shift = first / self.sfreq
+        inside = [(on - shift, off - shift) for on, off in self.seizures if on < last / self.sfreq and off > shift]
         return self._copy(
             num_samples=last - first,
             first_sample=self.first_sample + first,
-            seizures=[(on - shift, off - shift) for on, off in self.seizures] if self.annotated else None,
+            seizures=inside if self.annotated else None,
             bad_spans=[(on - shift, off - shift) for on, off in self.bad_spans],
         )
 

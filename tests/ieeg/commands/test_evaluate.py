@@ -64,6 +64,22 @@ def test_nothing_compared_is_an_error(results, tmp_path, capsys):
     assert not (tmp_path / "scores").exists()
 
 
+def test_copies_of_a_recording_are_named(results, tmp_path):
+    root, made = results
+    arguments = ["-o", str(tmp_path / "scores"), "--unannotated", "seizure-free"]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*copies")
+        assert main(["evaluate", str(root), *arguments]) == 0
+    detection, _ = made["S01_session0"]
+    # The rounding of another format.
+    rounding = np.random.default_rng(0).normal(0, 1e-5, len(detection.probabilities))
+    shutil.copytree(root, tmp_path / "found")
+    copy = dataclasses.replace(detection, probabilities=detection.probabilities * (1 + rounding))
+    copy.save(tmp_path / "found" / "again")
+    with pytest.warns(UserWarning, match="S01_session0 and S01_session0 have the same probabilities: if they are"):
+        main(["evaluate", str(tmp_path / "found"), *arguments])
+
+
 def test_saved_detection_comes_back(results):
     root, made = results
     for name, (detection, recording) in made.items():

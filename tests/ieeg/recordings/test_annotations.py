@@ -379,6 +379,7 @@ def test_a_column_of_ends(tmp_path, name, duration):
      (["onset", "offset"], "onset, offset"), (["napad padaczkowy"], "napad"), (["Nöbet 1"], "Nöbet"),
      (["приступ"], "приступ"), (["発作"], "発作"), (["epileptische aanval"], "epileptische, aanval"), (["TCS"], "TCS"),
      (["SeizureStart", "SeizureEnd"], "SeizureStart, SeizureEnd"), (["szstart"], "szstart"),
+     (["aura", "UEO"], "aura, UEO"), (["Grand Mal"], "Grand Mal"), (["siezure"], "siezure"), (["נ התקף"], "התקף"),
      (["Jane Roe Absence"], "Absence"), (["sz", "GTCS 2"], "GTCS")],
 )  # fmt: skip
 def test_words_that_are_not_understood_are_listed(texts, words):
@@ -386,7 +387,17 @@ def test_words_that_are_not_understood_are_listed(texts, words):
         stated_seizures([(5.0 * i, 1.0, text) for i, text in enumerate(texts)], 100.0, name="night")
 
 
-@pytest.mark.parametrize("text", ["Jane Roe", "eyes closed", "lights off", "no seizure medication", "interictal"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("text", "open_seconds"), [("sz end", 60.0), ("sz start", None), ("seizure", None)])
+def test_a_seizure_whose_place_is_not_known_does_not_make_a_recording_quiet(text, open_seconds):
+    assert stated_seizures([(30.0, 0.0, text)], 100.0, open_seconds) is None
+    assert stated_seizures([(130.0, 9.0, text)], 100.0) == []
+    assert stated_seizures([(5.0, 9.0, "sz"), (30.0, 0.0, text)], 100.0, open_seconds) == [(5.0, 14.0)]
+
+
+@pytest.mark.parametrize(
+    "text", ["Jane Roe", "Kataoka", "eyes closed", "lights off", "no seizure medication", "interictal"]
+)
 def test_other_words_are_not_listed(text):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -419,7 +430,7 @@ def test_times_around_the_recording(tmp_path):
     check_times([(200000, 60, "sz")], 180.0, 512.0, tmp_path, ())  # of a longer recording; left out with a warning
     with pytest.warns(UserWarning, match="at -10 s begins before the recording"):
         check_times([(-10, 30, "sz")], 300.0, 512.0, tmp_path, ())
-    with pytest.warns(UserWarning, match="longer than an hour"):
+    with pytest.warns(UserWarning, match="longer than 10 minutes"):
         check_times([(12500, 48000, "sz")], 86400.0, 512.0, tmp_path, ())
     with warnings.catch_warnings():
         warnings.simplefilter("error")

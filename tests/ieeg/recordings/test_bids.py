@@ -64,6 +64,25 @@ def test_rows_in_any_order(tmp_path, label, order):
     assert not recording.source.raw.preload
 
 
+@pytest.mark.parametrize(
+    ("tables", "onset"),
+    [
+        (["task-x_events.tsv"], 1.0),
+        (["task-x_events.tsv", "sub-01/sub-01_events.tsv"], 2.0),
+        (["sub-01/sub-01_events.tsv", "sub-01/ieeg/sub-01_events.tsv", "sub-01/ieeg/sub-01_task-x_events.tsv"], 3.0),
+        (["sub-01/ieeg/sub-01_events.tsv"], 1.0),
+        # Of another recording, by an entity that this one does not have, or has with another value.
+        (["sub-01/ieeg/sub-01_task-x_run-2_events.tsv", "task-y_events.tsv", "sub-01/ieeg/sub-1_events.tsv"], None),
+    ],
+)
+def test_a_table_speaks_of_recordings_that_have_all_its_entities(tmp_path, tables, onset):
+    """The inheritance principle of BIDS: the nearest folder, and there the most entities, win."""
+    path = data_set(tmp_path, ["A1", "A2"], [row("A1"), row("A2")])
+    for number, name in enumerate(tables, 1):
+        (tmp_path / name).write_text(f"onset\tduration\ttrial_type\n{number}\t5\tseizure\n")
+    assert read_recording(path).seizures == (() if onset is None else ((onset, onset + 5.0),))
+
+
 def test_order_is_all_there_is(tmp_path):
     rows = [row("LA1"), row("LA2", state="bad"), row("X", "MISC")]
     with pytest.warns(UserWarning, match=r"channels\.tsv names none of the file's channels, such as 'c1'; its rows"):

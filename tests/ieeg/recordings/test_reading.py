@@ -470,6 +470,11 @@ def test_a_pause_in_brainvision_is_refused(tmp_path):
         else:
             with pytest.raises(ValueError, match=expected):
                 read_recording(tmp_path / "rec.vhdr")
+    (tmp_path / "rec.vmrk").write_text("\n".join([*other_marks, segments[1]]) + "\n", encoding="utf-8")
+    with pytest.warns(
+        UserWarning, match=r"rec\.vmrk says when its part at 10\.002 s began, which is taken for its start"
+    ):
+        read_recording(tmp_path / "rec.vhdr")
 
 
 @pytest.mark.parametrize(

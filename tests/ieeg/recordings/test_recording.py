@@ -15,6 +15,18 @@ def noise(channels: int = 3, samples: int = 6000, scale: float = 50.0) -> np.nda
     return np.random.default_rng(0).normal(0, scale, (channels, samples))
 
 
+@pytest.mark.parametrize("seizures", [[(2000.0, 4000.0)], [(1.0, 2.0), (512.0, 1024.0)], [(-9.0, -1.0)]])
+def test_seizures_outside_of_a_recording_are_named(seizures):
+    """Times in milliseconds or samples would else make a quiet recording."""
+    x = np.random.default_rng(0).normal(0, 50, (2, 5120))
+    with pytest.warns(UserWarning, match=r"array: seizures outside of the recording, which lasts 10 s, are left out"):
+        Recording.from_array(x, 512.0, ["A1", "A2"], "µV", seizures=seizures)
+    recording = Recording.from_array(x, 512.0, ["A1", "A2"], "µV", seizures=[(1.0, 2.0), (8.0, 12.0)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert recording.crop(3.0, 9.0).seizures == ((5.0, 6.0),)
+
+
 @pytest.mark.parametrize(
     ("unit", "scale"), [("V", 1e6), ("mV", 1e3), ("µV", 1.0), ("μV", 1.0), ("uv", 1.0), ("nV", 1e-3)]
 )
