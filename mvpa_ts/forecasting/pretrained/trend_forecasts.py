@@ -32,22 +32,7 @@ _BOUND = 20.0  # in standard deviations: a regression on few steps may run away
 
 
 def trend_forecasts(x: Tensor, first: Tensor, periods: Tensor, shapes: Tensor) -> Tensor:
-    """All forecasts of series without gaps.
-
-    Parameters
-    ----------
-    x : Tensor, shape (N, L)
-    first : Tensor, shape (N,)
-        Step at which each series begins.
-    periods : Tensor, shape (N, PERIODS)
-    shapes : Tensor, shape (PERIODS, N, L + h)
-        Of each season, as `season_shape` gives it.
-
-    Returns
-    -------
-    Tensor, shape (N, K, h)
-        In the order of `NAMES`.
-    """
+    """All forecasts of series without gaps, in the order of this module's `NAMES`; else as `simple_forecasts`."""
     L = x.shape[1]
     horizon = shapes.shape[2] - L
     ahead = torch.arange(1, horizon + 1, device=x.device, dtype=x.dtype)
