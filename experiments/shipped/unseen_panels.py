@@ -5,6 +5,7 @@ median forecast is scored, mean square error. Arms switch parts of the same netw
 
     python experiments/shipped/unseen_panels.py            # results/shipped/unseen_panels.csv
     python experiments/shipped/unseen_panels.py --tasks sea --seeds 1     # some rows of it anew
+    python experiments/shipped/unseen_panels.py --figure   # results/shipped/sea_level.png from the rows at hand
     python experiments/shipped/unseen_panels.py --quick    # two tasks, few windows, printed only
 """
 
@@ -23,8 +24,13 @@ from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from harness.figures import style
 from harness.structure.tasks import DELAY, MEMORY, NOISE, _source, _wave, leaders
 from torch import Tensor
 
@@ -376,22 +382,48 @@ def rows(network: BaseForecaster, names: list[str], seeds: int, number: int | No
                                "mse": error(windows, forecasts), "seconds": 0.0}  # fmt: skip
 
 
+def draw(table: Path, latitude: float = 15.6) -> None:
+    """Waves of the sea level, and the error of a month ahead without and with places, beside the table."""
+    style.apply()
+    shown = {"zero": "zero", "series by series": "series by series", "places not told": "panel",
+             "whole network": "panel with places", "ridge: neighbours": "ridge, neighbours"}  # fmt: skip
+    rows = csv.DictReader(table.open(newline=""))
+    errors = {row["forecaster"]: float(row["mse"]) for row in rows
+              if row["task"] == f"sea level at {latitude}°, 1 months"}  # fmt: skip
+    windows = sea_level(latitude, 1)
+    figure, (waves, bars) = plt.subplots(1, 2, figsize=(10, 3.6), width_ratios=(3, 2))
+    image = waves.imshow(windows.past[-1, -120:], cmap="RdBu_r", vmin=-3, vmax=3, aspect="auto", origin="lower")
+    waves.set(title=f"Sea level at {latitude}° N", xlabel="place, from west to east", ylabel="month")
+    figure.colorbar(image, ax=waves, label="deviations")
+    bars.barh([*shown.values()], [errors[name] for name in shown], color="0.7")
+    bars.patches[3].set_color("C0")
+    bars.bar_label(bars.containers[0], fmt="%.2f", padding=3)
+    bars.set(title="One month ahead", xlabel="mean square error", xlim=(0, 2.3))
+    bars.invert_yaxis()
+    figure.supxlabel("Data: Copernicus Marine, SEALEVEL_GLO_PHY_L4_MY_008_047", fontsize=7, x=0.01, ha="left")
+    figure.savefig(table.with_name("sea_level.png"), dpi=80)
+
+
 def main() -> None:
     """Score all tasks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two tasks, one seed; write nothing")
+    parser.add_argument("--figure", action="store_true", help="forecast nothing, draw the sea level")
     parser.add_argument("--model", default="base")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tasks", nargs="+", help="beginnings of their names; all without it")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    path = ROOT / "unseen_panels.csv"
+    if arguments.figure:
+        draw(path)
+        return
     names = [name for name in TASKS if not arguments.tasks or name.startswith(tuple(arguments.tasks))]
     if not (Path(os.environ.get("MVPA_TS_DATA", "")) / "sea_level").is_dir():
         names = [name for name in names if not name.startswith(REAL)]
     if arguments.quick:
         names = [name for name in names if name in ("changing wave", "decoys")]
     network = load_base(arguments.model)
-    path = ROOT / "unseen_panels.csv"
     kept = list(csv.DictReader(path.open(newline=""))) if path.is_file() else []
     for name in names:
         scored = []
