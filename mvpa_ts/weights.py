@@ -173,13 +173,16 @@ def load_strictly(model: nn.Module, weights: Mapping[str, Tensor], source: objec
 
 
 def check_tensors(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], source: object) -> None:
-    """Raise a ValueError that names every tensor of `weights` that is missing, unexpected or of another shape."""
+    """Raise a ValueError that names every tensor of `weights` that is missing, unexpected or of another shape.
+
+    Tensors of `own` without an element take any size: they are solved at the end of a training, if at all.
+    """
     missing = sorted(own.keys() - weights.keys())
     unexpected = sorted(weights.keys() - own.keys())
     misshapen = sorted(
         f"{name} {tuple(weights[name].shape)} in place of {tuple(own[name].shape)}"
         for name in own.keys() & weights.keys()
-        if weights[name].shape != own[name].shape
+        if weights[name].shape != own[name].shape and (own[name].numel() or weights[name].ndim != own[name].ndim)
     )
     # One precision for all floating weights, whichever: a half-precision copy of a model is one, a mixture is damage.
     precisions = Counter(weights[name].dtype for name in own.keys() & weights.keys() if own[name].is_floating_point())

@@ -153,9 +153,9 @@ class FittedRegressions(nn.Module):
         elsewhere = _shares(missed, [differences["by_place"]], power)[0][0]
         self.shares.copy_(torch.tensor([used.get("of_all", 0.0), used["by_place"], elsewhere]))
         if used["by_place"] + elsewhere > 0.0:
-            self.by_place = solved["by_place"].to(self.shares)
+            self.by_place = solved["by_place"].to(self.shares).contiguous()
         if self.shares[0] > 0.0:
-            self.of_all = solved["of_all"].to(self.shares)
+            self.of_all = solved["of_all"].to(self.shares).contiguous()
             series = windows.channel_inputs.get("series")
             self.series = (torch.arange(C) if series is None else series).to(self.series)
         self.narrowing.fill_(width)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file
 
 pytest.importorskip("sktime")
 
@@ -505,6 +506,17 @@ def test_a_date_that_occurs_twice_is_named(options: dict):
     message = r"y must have each date once, got 2024-01-08 00:00:00 more than once: .* y = y\[~y.index.duplicated\(\)\]"
     with pytest.raises(ValueError, match=message):
         MVPAForecaster(**options).fit(twice, fh=[1])
+
+
+def test_regressions_that_were_solved_are_saved_to_the_bit(tmp_path):
+    rows = np.arange(200)
+    noise = 0.05 * np.random.default_rng(0).standard_normal((200, 2))
+    y = pd.DataFrame(np.sin(rows[:, None] / 3 + [0, 1]) + noise, pd.date_range("2020", periods=200), ["a", "b"])
+    forecaster = MVPAForecaster(max_steps=3, random_state=0).fit(y, fh=[1, 2])
+    forecaster.to_files(tmp_path)
+    assert load_file(tmp_path / "forecaster.safetensors")["fitted.by_place"].numel()
+    again = MVPAForecaster.from_files(tmp_path, finetune_steps=0).fit(y, fh=[1, 2])
+    pd.testing.assert_frame_equal(again.predict(), forecaster.predict(), rtol=0, atol=0)
 
 
 class TestFarCovariates:
