@@ -11,7 +11,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.attention_checks import EXTRA_FACTORS, INPUTS, Case, assert_as_accurate_as_reference, covering_cases
+from support.attention_checks import (
+    EXTRA_FACTORS,
+    INPUTS,
+    Case,
+    assert_as_accurate_as_reference,
+    assert_masked_nan_reaches_nothing,
+    covering_cases,
+)
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -109,22 +116,7 @@ def test_error_in_low_precision(channel_distance: str, dtype: torch.dtype) -> No
 @pytest.mark.parametrize("impl", ["reference", "separable"])
 @pytest.mark.parametrize("masks", ["channel", "segment", "token", "all"])
 def test_nan_in_masked_tokens_reaches_nothing(masks: str, impl: str) -> None:
-    case = Case((3, 20), window=1, masks=masks, channel_window=1, channel_reach=2)
-    real = case.real()
-
-    def evaluate(poison: float) -> list[Tensor]:
-        inputs = case.inputs()
-        cotangent = torch.ones_like(inputs[0])
-        for tensor in (*(x.data for x in inputs[:3]), cotangent):
-            tensor[~real] = poison
-        output = mvpa_attention(*inputs, impl=impl, **case.options())
-        return [output.detach(), *torch.autograd.grad(output, inputs, cotangent)]
-
-    clean, poisoned = evaluate(0.0), evaluate(float("nan"))
-    for expected, actual in zip(clean, poisoned, strict=True):
-        torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0)
-    for tensor in poisoned[:4]:
-        assert (tensor[~real] == 0).all()
+    assert_masked_nan_reaches_nothing(Case((3, 20), window=1, masks=masks, channel_window=1, channel_reach=2), impl)
 
 
 @pytest.mark.parametrize("impl", ["reference", "separable"])

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.made_up_networks import damage
 from torch import Tensor, nn
 
 from mvpa_ts.classification import (
@@ -76,16 +77,7 @@ def fitted() -> FittedClassifier:
 )
 def test_a_damaged_description_is_named(fitted: FittedClassifier, tmp_path: Path, change: dict, message: str) -> None:
     fitted.to_files(tmp_path)
-    path = tmp_path / "classifier.json"
-    description = json.loads(path.read_text())
-    for name, value in change.items():
-        if name.startswith("-"):
-            del description[name[1:]]
-        elif name.startswith("config."):
-            description["config"][name.partition(".")[2]] = value
-        else:
-            description[name] = value
-    path.write_text(json.dumps(description))
+    damage(tmp_path / "classifier.json", change)
     with pytest.raises(ValueError, match=message):
         FittedClassifier.from_files(tmp_path)
 

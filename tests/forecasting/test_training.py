@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.made_up_networks import damage
 
 from mvpa_ts.forecasting.fitted import FittedForecaster, fit_forecaster
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
@@ -312,15 +312,6 @@ def test_files(tmp_path):
 )
 def test_a_damaged_description_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     fit([series(features=2, ahead=H)], levels=LEVELS).to_files(tmp_path)
-    path = tmp_path / "forecaster.json"
-    description = json.loads(path.read_text())
-    for name, value in change.items():
-        if name.startswith("-"):
-            del description[name[1:]]
-        elif name.startswith("config."):
-            description["config"][name.partition(".")[2]] = value
-        else:
-            description[name] = value
-    path.write_text(json.dumps(description))
+    damage(tmp_path / "forecaster.json", change)
     with pytest.raises(ValueError, match=message):
         FittedForecaster.from_files(tmp_path)

@@ -196,6 +196,25 @@ def direct_attention(case: Case) -> Tensor:
     return output
 
 
+def assert_masked_nan_reaches_nothing(case: Case, impl: str) -> None:
+    """NaN in masked tokens and in their cotangent change no result and no gradient; theirs are zero."""
+    real = case.real()
+
+    def evaluate(poison: float) -> list[Tensor]:
+        inputs = case.inputs()
+        cotangent = torch.ones_like(inputs[0])
+        for tensor in (*(x.data for x in inputs[:3]), cotangent):
+            tensor[~real] = poison
+        output = mvpa_attention(*inputs, impl=impl, **case.options())
+        return [output.detach(), *torch.autograd.grad(output, inputs, cotangent)]
+
+    clean, poisoned = evaluate(0.0), evaluate(float("nan"))
+    for expected, actual in zip(clean, poisoned, strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0)
+    for tensor in poisoned[:4]:  # the output and the gradients of query, key and value
+        assert (tensor[~real] == 0).all()
+
+
 def assert_as_accurate_as_reference(
     actual: Tensor, reference: Tensor, exact: Tensor, name: str = "result", times: float = 2.0
 ) -> None:

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork
+
+# Options of a quick MVPA in neuralforecast.
+SMALL = {
+    "input_size": 12,
+    "hidden_size": 8,
+    "n_heads": 2,
+    "network": {"mlp_dim": 8},
+    "windows_batch_size": 8,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "logger": False,
+}
 
 HORIZON, LOOKBACK, CHANNELS, BATCH = 10, 24, 5, 3
 
@@ -44,3 +60,16 @@ def make_mask(missing: float = 0.3) -> Tensor:
     mask[0, :, 1] = False  # a channel that was never observed
     mask[1, :8, :] = False  # patches without any observed step
     return mask
+
+
+def damage(path: Path, change: Mapping[str, object]) -> None:
+    """Change fields of a network's JSON file: by name, of its configuration ("config.dim"), or away ("-levels")."""
+    description = json.loads(path.read_text())
+    for name, value in change.items():
+        if name.startswith("-"):
+            del description[name[1:]]
+        elif name.startswith("config."):
+            description["config"][name.partition(".")[2]] = value
+        else:
+            description[name] = value
+    path.write_text(json.dumps(description))

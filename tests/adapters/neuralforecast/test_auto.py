@@ -24,22 +24,13 @@ from neuralforecast.common._base_auto import MockTrial, OptunaOptions
 from neuralforecast.core import MODEL_FILENAME_DICT
 from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
 from optuna.trial import TrialState
+from support.made_up_networks import SMALL
 
 from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
 from mvpa_ts.adapters.neuralforecast import search as search_module
 from mvpa_ts.adapters.neuralforecast.search import opened, opened_database
 
-FIXED = {
-    "input_size": 12,
-    "max_steps": 2,
-    "hidden_size": 8,
-    "n_heads": 2,
-    "network": {"mlp_dim": 8},
-    "windows_batch_size": 8,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "logger": False,
-}
+FIXED = SMALL | {"max_steps": 2}
 
 
 def config(trial: Any) -> dict[str, Any]:

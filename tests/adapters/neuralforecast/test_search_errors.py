@@ -14,20 +14,11 @@ import torch
 pytest.importorskip("neuralforecast")
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MSE, MQLoss
+from support.made_up_networks import SMALL
 
 from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
 
-FIXED = {
-    "input_size": 12,
-    "max_steps": 1,
-    "hidden_size": 8,
-    "n_heads": 2,
-    "network": {"mlp_dim": 8},
-    "windows_batch_size": 8,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "logger": False,
-}
+FIXED = SMALL | {"max_steps": 1}
 
 
 def fixed(trial: Any) -> dict[str, Any]:

@@ -13,23 +13,13 @@ import optuna
 import pytest
 
 pytest.importorskip("neuralforecast")
+from support.made_up_networks import SMALL
 
 from mvpa_ts.adapters.neuralforecast import AutoMVPA
 from mvpa_ts.adapters.neuralforecast import search as search_module
 
 STEPS = 4
-FIXED = {
-    "input_size": 12,
-    "max_steps": STEPS,
-    "val_check_steps": 1,
-    "hidden_size": 8,
-    "n_heads": 2,
-    "network": {"mlp_dim": 8},
-    "windows_batch_size": 8,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "logger": False,
-}
+FIXED = SMALL | {"max_steps": STEPS, "val_check_steps": 1}
 
 
 def worse_and_worse(trial: Any) -> dict[str, Any]:
