@@ -243,6 +243,12 @@ class _Clock:
         """Where in a chunk samples are missing, and how many."""
         places = np.arange(len(times)) / self._sfreq
         stamped = np.isfinite(times)
+        # Not lost samples, which leave the steps between the others as they are, but another unit or rate.
+        if stamped.sum() > 16 and (step := float(np.quantile(np.diff(times[stamped]), 0.1))) > 2 / self._sfreq:
+            raise ValueError(
+                f"timestamps must be in seconds and samples at {self._sfreq:g} Hz, got stamps {step:g} apart where "
+                f"{1 / self._sfreq:g} s are expected: are they in milliseconds, or is the rate another?"
+            )
         if self._expected is None and stamped.any():  # the first stamp sets the clock
             self._expected = float((times - places)[stamped][0])
         # A sample without a stamp is where it is expected.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import warnings
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -135,6 +136,12 @@ def _recording(
     # here.
     kept = [kept[i] for i in natural_order([raw.ch_names[i] for i in kept])]
     # MNE counts annotations from the start of the measurement, whether or not it knows the date; we from sample 0.
+    if joined := [a["onset"] - raw.first_time for a in raw.annotations if a["description"] == "EDGE boundary"]:
+        warnings.warn(
+            f"{name}: recordings were joined at {', '.join(f'{onset:g}' for onset in joined[:5])} s: times count on as "
+            "if nothing lay between them, and filters see a step. Read them one by one if something does",
+            stacklevel=3,
+        )
     events = [(a["onset"] - raw.first_time, a["duration"], str(a["description"])) for a in raw.annotations]
     if seizures is None:
         seizures = stated_seizures(

@@ -229,6 +229,14 @@ def test_stamps_that_slip_or_lack_are_no_loss():
     assert len(fed_by((np.ones((1024, 1)), unstamped))) == 1024
 
 
+def test_stamps_of_another_unit_are_refused():
+    chunks = [(np.ones((512, 1)), 1000.0 * np.arange(first, first + 512) / RATE) for first in (0, 512)]
+    with pytest.raises(ValueError, match=r"got stamps 1\.95312 apart where 0\.00195312 s are expected"):
+        fed_by(*chunks)
+    jitter = np.random.default_rng(0).normal(0, 0.1, 5120)
+    assert len(fed_by((np.ones((5120, 1)), np.arange(5120) / RATE + jitter))) == 5120
+
+
 def info_of(**changes: Any) -> SimpleNamespace:
     values = {"names": NAMES, "types": None, "units": ["-6"] * 4, "sfreq": RATE} | changes
     return SimpleNamespace(

@@ -197,7 +197,8 @@ def test_joined_files_have_the_units_that_mne_gives_them(tmp_path, order):
     joined = mne.concatenate_raws(files)
     # MNE takes "nV" for volts; we read it.
     expected = joined.get_data() * (1e-3 if order[0] == "nV" else 1e6)
-    recording = Recording.from_raw(joined)
+    with pytest.warns(UserWarning, match="raw: recordings were joined at 40 s: times count on"):
+        recording = Recording.from_raw(joined)
     np.testing.assert_allclose(recording.read(0, recording.num_samples), expected, rtol=1e-5)
 
 
