@@ -36,7 +36,7 @@ from torch import Tensor
 
 from mvpa_ts.files import replaced
 from mvpa_ts.forecasting.pretrained import load_base
-from mvpa_ts.forecasting.pretrained.base import BaseForecaster, Reading
+from mvpa_ts.forecasting.pretrained.base import MOST_SERIES, BaseForecaster, Reading
 from mvpa_ts.forecasting.pretrained.covariates import covariate_effects
 from mvpa_ts.forecasting.pretrained.layout import SAME, UNKNOWN
 from mvpa_ts.forecasting.pretrained.relations import NAMES
@@ -280,7 +280,8 @@ def forecast(network: BaseForecaster, windows: Windows, arm: Arm) -> tuple[Tenso
         x, effects = x - effects[:, :-h], effects[:, -h:]
     if not arm.panel:
         x, positions = x.movedim(2, 1).reshape(B * C, -1, 1), None
-    parts = [_parts(network, rows, positions, h, arm) for rows in x.split(8 if arm.panel else 128)]
+    # So many windows as the network reads at once, so that what its regressions gave can be told.
+    parts = [_parts(network, rows, positions, h, arm) for rows in x.split(max(1, MOST_SERIES // x.shape[2]))]
     medians, single = torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts])
     if not arm.panel:
         medians = medians.view(B, C, h).mT
@@ -333,9 +334,9 @@ class _Switched(BaseForecaster):
 def _parts(
     network: BaseForecaster, x: Tensor, positions: Tensor | None, horizon: int, arm: Arm
 ) -> tuple[Tensor, Tensor]:
-    """Medians [B, h, C or 1] and the regressions' forecasts [B, C, K, h] of panels of up to 128 series a group."""
+    """Medians [B, h, C or 1] and the regressions' forecasts [B, C, K, h] of panels of so many series a group."""
     medians, single = [], []
-    for group in torch.arange(x.shape[2]).tensor_split(-(-x.shape[2] // 128)):
+    for group in torch.arange(x.shape[2]).tensor_split(-(-x.shape[2] // MOST_SERIES)):
         switched = _Switched.of(network, arm)
         rows = x[..., group]
         placed = None if positions is None else positions[group]
