@@ -49,7 +49,8 @@ def same(vectors: Iterable[tuple[Hashable, int, ArrayLike]]) -> list[tuple[int, 
     """
     groups: dict[Hashable, list[tuple[int, NDArray[np.float64]]]] = {}
     for key, index, values in vectors:
-        centred = np.asarray(values, dtype=np.float64) - np.mean(values, dtype=np.float64)
+        vector: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
+        centred = vector - vector.mean()
         unit = centred / max(float(np.linalg.norm(centred)), 1e-300)
         groups.setdefault((key, len(unit)), []).append((index, unit))
     pairs = set()
