@@ -183,10 +183,17 @@ def check_table(argument: str, table: Any) -> None:
     for name, column in frame.items():
         kind = column.dtype
         if pd.api.types.is_complex_dtype(kind) or not pd.api.types.is_numeric_dtype(kind):
-            advice = _REAL if pd.api.types.is_complex_dtype(kind) else f"take {argument}[{name!r}].astype(float)"
+            advice = f"take {argument}[{name!r}].astype(float), or leave it out"
+            if pd.api.types.is_complex_dtype(kind):
+                advice = f"{_REAL}, or leave it out"
+            elif pd.api.types.is_datetime64_any_dtype(kind):
+                advice = (
+                    f"make it the index, {argument}.set_index({name!r}); of a table with a row for each series and "
+                    f"date, {argument}.pivot(index={name!r}, columns=…, values=…) makes a column of each series"
+                )
             raise TypeError(
                 f"{argument} must hold real numbers in column {name!r}, nothing categorical, got {kind} such as "
-                f"{next(iter(column), None)!r}: {advice}, or leave it out"
+                f"{next(iter(column), None)!r}: {advice}"
             )
 
 

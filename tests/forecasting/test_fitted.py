@@ -1,5 +1,7 @@
 """Regressions that are solved on the rows of training, beside the network."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -178,6 +180,13 @@ def test_intervals_become_narrower():
     after, width = network(values[None, :LOOKBACK]), network.fitted.narrowing
     assert 0.4 < width < 0.8  # the root of the error that is left
     torch.testing.assert_close(after[..., 2] - after[..., 0], width * (before[..., 2] - before[..., 0]))
+
+
+def test_pickle_gives_the_same_forecasts():
+    network, values = finished(make_wave(), regressions=True), make_wave()
+    again = pickle.loads(pickle.dumps(network))
+    assert not again.fitted.off
+    assert error(again, values) == error(network, values)
 
 
 def test_weights_are_saved_and_those_of_before_still_load():

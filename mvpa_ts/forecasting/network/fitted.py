@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mvpa_ts.forecasting.network.regressions import LEAST_HORIZONS, room, standardised
+from mvpa_ts.forecasting.network.regressions import LEAST_HORIZONS, read_off, room, standardised
 from mvpa_ts.windows import Windows
 
 _NEIGHBOURS = 6
@@ -69,7 +69,7 @@ class FittedRegressions(nn.Module):
         self.channels = channels
         self.clear()
         self.register_load_state_dict_pre_hook(_take_sizes)
-        self.register_load_state_dict_post_hook(lambda fitted, _: fitted._read_off())
+        self.register_load_state_dict_post_hook(read_off)
 
     def clear(self) -> None:
         """Leave all to the network."""

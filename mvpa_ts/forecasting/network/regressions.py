@@ -11,7 +11,7 @@ Legend: B windows, L steps, C channels, h steps ahead, K forecasts, p lags, S ne
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -120,6 +120,11 @@ def standardised(x: Tensor, mask: Tensor | None, units: Tensor | None) -> tuple[
     location, scale = _units(x, mask, units)
     z = (x - location) / scale
     return z if mask is None else _filled(z, mask, _REMAINS), location, scale
+
+
+def read_off(shares: Any, _: object) -> None:
+    """After weights are loaded; a function of the module, because pickle takes no other."""
+    shares._read_off()
 
 
 def room(z: Tensor) -> tuple[Tensor, Tensor]:
@@ -351,7 +356,7 @@ class RegressionShares(nn.Module):
         self.step_score = nn.Parameter(torch.zeros(min(horizon, FARTHEST), K + 1))
         self.evidence_score = nn.Parameter(torch.zeros(2 * K + 2, K + 1))
         self.off = False
-        self.register_load_state_dict_post_hook(lambda shares, _: shares._read_off())
+        self.register_load_state_dict_post_hook(read_off)
         with torch.no_grad():
             self.step_score[:, -1] = START
             self.evidence_score[:K, :K] = self.evidence_score[K : 2 * K, :K] = -torch.eye(K)

@@ -11,6 +11,7 @@ from pandas.tseries import frequencies, offsets
 
 pytest.importorskip("sktime")
 
+from mvpa_ts.adapters.sktime import MVPAForecaster
 from mvpa_ts.adapters.sktime.frames import checked_positions, frequency_of, position_of, positions_of, regular
 
 
@@ -111,3 +112,12 @@ class TestTimeline:
         index = pd.date_range("2024-10-26", periods=48, freq="h", tz="Europe/Zurich")
         positions = positions_of(index[:30], index[30:], index.freq)
         assert (positions % 24).tolist() == index.hour.tolist()
+
+
+def test_a_long_table_is_told_to_pivot():
+    dates = pd.date_range("2024-01-01", periods=30)
+    table = pd.DataFrame({"date": [*dates, *dates], "store": ["a"] * 30 + ["b"] * 30, "sales": np.arange(60.0)})
+    with pytest.raises(TypeError, match=r"column 'date'.*y\.pivot\(index='date', columns=…, values=…\)"):
+        MVPAForecaster(max_steps=1).fit(table, fh=[1])
+    wide = table.pivot(index="date", columns="store", values="sales")
+    assert MVPAForecaster(max_steps=1).fit(wide, fh=[1]).predict().shape == (1, 2)
