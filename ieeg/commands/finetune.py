@@ -218,8 +218,9 @@ def _add_linear(training: Any, data: Any, model: Path, device: Any) -> None:
     linear = fit_linear(training)
     validation = [] if data.validation is None else data.validation.segments
     seizures = sum(len(segments.recording.seizures or []) for segments in validation)
-    reason = f"fewer than {MIN_SEIZURES} seizures or {MIN_SEGMENTS} segments validate"
-    if seizures >= MIN_SEIZURES and sum(segments.num_segments for segments in validation) >= MIN_SEGMENTS:
+    few = seizures < MIN_SEIZURES
+    reason = f"fewer than {MIN_SEIZURES} seizures validate" if few else f"fewer than {MIN_SEGMENTS} segments validate"
+    if not few and sum(segments.num_segments for segments in validation) >= MIN_SEGMENTS:
         networks = Detector(load_networks(model), device=device)
         probabilities = np.concatenate([networks.detect_segments(segments).probabilities for segments in validation])
         features = np.concatenate([segment_features(*block) for segments in validation for block in blocks(segments)])

@@ -140,6 +140,11 @@ class ScoringTask:
             f"{recording.name}: {count} event{'' if count == 1 else 's'} in {detection.duration:.0f} s, {skipped:.0f} "
             f"s skipped; see {output}"
         )
+        if detection.reference and not count:
+            line += (
+                f". Marked are {len(detection.reference)}: finetune learns from marked seizures, and with a lower "
+                "--threshold more are found, and more false ones"
+            )
         return line, of_recording(recording.name, detection.provenance.dropped, detection.provenance.notes)
 
     def _baselines(self, segments: Segments) -> dict[str, npt.NDArray[np.float64]]:

@@ -398,8 +398,11 @@ class Detection:
             yield f"Event {index + 1}: {onset:.0f} to {offset:.0f} s", "", figure
             yield f"Event {index + 1}: where it begins", ONSET_WORDS, plot_onset_map(maps[index], positions)
         if not self.events:
-            figure = plot_traces(self.segments, 0.0, min(30.0, self.duration), (), reference)
-            yield "No event was detected; the beginning of the recording", "", figure
+            for onset, offset in reference[:MAX_FIGURES] or [(0.0, 30.0 - MARGIN)]:
+                first, last = max(onset - MARGIN, 0.0), min(offset + MARGIN, onset + MOST_SECONDS, self.duration)
+                shown = f"a seizure that is marked, {onset:.0f} to {offset:.0f} s" if reference else "the beginning"
+                figure = plot_traces(self.segments, first, last, (), reference)
+                yield f"No event was detected; {shown}", "", figure
         yield (
             "Channels",
             "RMS of the preprocessed signal, in segments spread over the recording.",

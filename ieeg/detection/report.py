@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
 from mvpa_ts.ieeg.figures import embedded
-from mvpa_ts.ieeg.model.pretrained import NETWORKS
+from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -181,6 +181,10 @@ def _model_in_words(model: Mapping[str, Any]) -> str:
         words.append(
             f"{kind} with {config.get('num_layers')} layers of width {config.get('dim')} and a context of "
             f"{config.get('context')} segments"
+        )
+    if linear := config.get(LINEAR):
+        words.append(
+            f"a regression {'decides with it' if linear.get('network') else 'decides alone, networks have no weight'}"
         )
     if model.get("weights"):
         words.append(f"weights {model['weights'][:16]}…")

@@ -398,6 +398,8 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
         text = next((text for text in texts if is_seizure(text, words)), texts[0] if texts else "")
         try:
             onset, length = _seconds(row, "onset"), _seconds(row, "duration")
+            if onset is None and is_background(text):
+                onset = 0.0  # it is of the whole recording
             if onset is None:
                 raise ValueError("an onset in seconds is needed, got n/a")
             if length is None and (offset := _seconds(row, end)) is not None:

@@ -11,6 +11,7 @@ from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.baselines import BaselineDetector
 from mvpa_ts.ieeg.detection.detection import read_detection
 from mvpa_ts.ieeg.detection.plots import _envelope, plot_traces
+from mvpa_ts.ieeg.detection.report import _model_in_words
 from mvpa_ts.ieeg.recordings.noise import add_noise
 
 
@@ -68,6 +69,23 @@ def test_an_event_is_drawn_to_its_end():
     for figure in figures.values():
         # At 400 pixels a letter of 8 points is 8 pixels high and more.
         assert 8 / 72 * 400 / figure.get_figwidth() >= 8.0
+
+
+def test_missed_seizures_are_drawn_where_nothing_was_found():
+    recording = simulate_recording("S01", num_channels=2, duration=200.0, num_seizures=0).with_seizures(
+        [(150.0, 160.0)]
+    )
+    detection = BaselineDetector("line-length", threshold=1.0, rules="none").detect(recording)
+    assert detection.events == []
+    headings = [heading for heading, *_ in detection._figures(None, ())]
+    assert "No event was detected; a seizure that is marked, 150 to 160 s" in headings
+    quiet = BaselineDetector("line-length", threshold=1.0, rules="none").detect(recording.with_seizures([]))
+    assert "No event was detected; the beginning" in [heading for heading, *_ in quiet._figures(None, ())]
+
+
+@pytest.mark.parametrize(("weight", "words"), [(0.0, "decides alone, networks have no weight"), (0.5, "decides with")])
+def test_the_report_says_what_decides(weight, words):
+    assert words in _model_in_words({"model": {"linear": {"network": weight}, "num_layers": 1, "dim": 8, "context": 2}})
 
 
 def test_a_long_trace_keeps_its_spikes_and_gaps():

@@ -295,9 +295,10 @@ def test_a_seizure_without_duration_in_a_table(tmp_path, length):
         assert read_seizures(table, 120.0) == [(100.0, 120.0)]
 
 
-def test_a_seizure_free_stretch_is_no_seizure(tmp_path):
+@pytest.mark.parametrize("row", ["0\t600\tseizure-free", "n/a\tn/a\tbckg", "\t\tbckg", "n/a\t600\tseizure-free"])
+def test_a_seizure_free_stretch_is_no_seizure(tmp_path, row):
     table = tmp_path / "x_events.tsv"
-    table.write_text("onset\tduration\ttrial_type\n0\t600\tseizure-free\n")
+    table.write_text(f"onset\tduration\ttrial_type\n{row}\n")
     assert read_seizures(table, 600.0) == []
 
 
