@@ -7,10 +7,13 @@ import io
 import math
 import os
 import re
+import unicodedata
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.recordings.guards import check_once, read_text
@@ -36,22 +39,36 @@ _SEIZURE = re.compile(
     r"(?:[^a-z]|$)",
     re.IGNORECASE,
 )
+# As above, where it stands beside another word: "kris" is of crisis, Krise and Krisen.
+_NAMED = r"(?:sz|seizure|i[ck]tal|anf[aä]ll|kris|cris)"
+# What a reviewer doubts, or a machine says, is not taken for a seizure.
+_DOUBTED = re.compile(
+    r"\b(?:possible|poss\.?|questionable|suspected|maybe|m[öo]gliche[rs]?|fragliche[rs]?|verdacht[ _-]auf|v\. ?a\."
+    rf"|posible)[ _-]+(?:\w+[ _-]+)?{_NAMED}\w*|\?[ )]*{_NAMED}\w*|\b{_NAMED}\w*[ (]{{0,2}}\?"
+    rf"|\b{_NAMED}s?[ _-](?:detect\w*|button|like|mimic\w*|art[ei]fact\w*)",
+    re.IGNORECASE,
+)
 _NOT_SEIZURE = re.compile(
-    r"(?:inter|post|pre|peri|pr[äa])[ _-]?i[ck]tal"
-    r"|\b(?:keine?|ohne|m[öo]glicher?|nach|vor|pas[ _-]de|sans|apr[èe]s|avant|sin|posible|despu[ée]s[ _-]de)[ _-]+"
-    r"(?:\w+[ _-]+)?(?:anf[aä]ll|kris|cris)|anfallsfrei"
-    r"|\b(?:no|non|not|without|possible|questionable|suspected|rule[ _-]out|r/o|after|before|post|pre|last|test)[ _-]+"
-    r"(?:\w+[ _-]+)?(?:sz|seizure)|bckg|(?:sz|seizure)[ _-]?free|anti[ _-]?(?:sz|seizure)"
-    r"|(?:sz|seizure)s?(?:[ _-]+(?:is|was|were))?[ _:-]+(?:ruled[ _-]out|excluded|unlikely)|(?:sz|seizure)s?[ ]?\?"
+    rf"{_DOUBTED.pattern}|(?:inter|post|pre|peri|pr[äa])[ _-]*i[ck]tal"
+    r"|\b(?:keine?|ohne|nach|vor|pas[ _-]de|sans|apr[èe]s|avant|sin|despu[ée]s[ _-]de|no|non|not|never|without|\w+n't"
+    r"|rule[ _-]out|r/o|after|before|since|post|pre|last|previous|prior|test|false|history[ _-]of|h/o"
+    r"|(?:no|without)[ _-](?:evidence|signs?|history)[ _-]of|no[ _-]\w+[ _-](?:or|and)|not[ _-]an?)[ _-]+"
+    rf"(?:\w+[ _-]+)?{_NAMED}|anfallsfrei|bckg|(?:sz|seizure)[ _-]?free|free[ _-]of[ _-]{_NAMED}"
+    # Attacks that are no epilepsy, as the Temple University's nesz.
+    r"|(?:anti|non[ _-]?epileptic|psychogenic|dissociative|pseudo)[ _-]*(?:sz|seizure)"
+    r"|(?:sz|seizure)s?(?:[ _-]+(?:is|was|were))?[ _:-]+(?:ruled[ _-]out|excluded|unlikely|absent|none|nil"
+    # "Seizure no 3" is a number, and "seizure 0" may be.
+    r"|not[ _-]seen|no(?!\.?[ _-]?\w))|(?:sz|seizure)s?[ ]?[:=][ ]?(?:0|no|false)\b|\b0 (?:sz|seizure)"
     # A detector's own, as of `Detection.to_annotations`: taken for the truth, it would be scored against itself.
     r"|\bdetected[ _-](?:\w+[ _-])?(?:sz|seizure)"
     # Words that come with seizures but mean something else. One separator only: "seizure - medication given" is one.
     r"|(?:sz|seizure)s?[ _-](?:medic|meds?\b|drug|treatment|prophyla|predict|forecast|horizon|risk|probab|likelihood|"
-    r"threshold|onset[ _-]zone|precaution|control|history|diary|log\b)",
+    r"threshold|onset[ _-]zone|precaution|protocol|control|history|diary|log\b)",
     re.IGNORECASE,
 )
 _BACKGROUND = re.compile(
-    r"bckg|background|(?:sz|seizure)[ _-]?free|no[ _-](?:\w+[ _-])?(?:sz|seizures?)", re.IGNORECASE
+    r"bckg|background|(?:sz|seizure)[ _-]?free|(?:(?:no|0)[ _-](?:\w+[ _-])?|free[ _-]of[ _-])(?:sz|seizures?)",
+    re.IGNORECASE,
 )
 # "on", "off" and "over" are also prepositions: they mark a time only where no word follows ("sz over", not "seizure
 # over left temporal").
@@ -67,11 +84,7 @@ _END = re.compile(
 )
 
 WORDS_NOT_TAKEN = "these words are not taken for seizures"
-# What a reviewer doubts is not taken for a seizure either.
-_DOUBTED = re.compile(
-    r"\b(?:possible|questionable|suspected|m[öo]glicher?)[ _-]+(?:sz|seizures?|anfall)\b|\b(?:sz|seizures?) ?\?",
-    re.IGNORECASE,
-)
+_NAME_WORDS = "name them with --seizure-words in a command, or seizure_words=[...] in Python"
 # Words that may well mean a seizure but are not taken for one: a fit, an absence and an event are much else too.
 _DOUBTFUL = re.compile(
     r"\w*(?:krampf|convuls|konvuls|tonic|tonisch|clon|klon|attack|absence|absenz|paroxysm|spasm|epilep|ictus|seiz"
@@ -106,11 +119,19 @@ def is_seizure(text: str, words: Sequence[str] = ()) -> bool:
     >>> is_seizure("Event 7 start", words=["event 7"])
     True
     """
+    text = _plain(text)
     # Words of the user win: a ward's own abbreviation may look like one of ours that means no seizure.
     for word in words:
-        if re.search(rf"(?<!\w){re.escape(word.strip())}(?!\w)", text, re.IGNORECASE) and word.strip():
+        if re.search(rf"(?<!\w){re.escape(_plain(word))}(?!\w)", text, re.IGNORECASE) and word.strip():
             return True
     return bool(_SEIZURE.search(text)) and not _NOT_SEIZURE.search(text)
+
+
+def _plain(text: str) -> str:
+    """A text with plain letters, dashes and single spaces: word processors and other systems write many kinds."""
+    letters = [letter for letter in unicodedata.normalize("NFKC", text) if unicodedata.category(letter) != "Cf"]
+    dashed = ("-" if unicodedata.category(letter) == "Pd" else letter for letter in letters)
+    return " ".join("".join(dashed).replace("’", "'").split())
 
 
 def is_background(text: str) -> bool:
@@ -122,7 +143,7 @@ def is_background(text: str) -> bool:
     [True, True, True, False, False]
     """
     # The whole text, because "background slowing" is a finding and says nothing of seizures.
-    return bool(_BACKGROUND.fullmatch(text.strip()))
+    return bool(_BACKGROUND.fullmatch(_plain(text)))
 
 
 def seizures_from_events(
@@ -164,12 +185,18 @@ def seizures_from_events(
     open_length = 0.0  # as the open start's own duration says, should no end follow
     # Starts that another start followed at once, and that other start: a second end may belong to them.
     waiting: list[Interval] = []
-    # Annotations of several systems in one file are often not in order.
-    seizure_events = sorted(
-        (float(onset), float(length) if math.isfinite(length) else 0.0, text)
+    # Annotations of several systems in one file are often not in order, and an export may write each mark twice.
+    stated = [
+        (float(onset), float(length) if math.isfinite(length) else 0.0, _plain(text))
         for onset, length, text in events
         if is_seizure(text, words)
-    )
+    ]
+    seizure_events = sorted([*{event for event in stated if event[1] == 0}, *(e for e in stated if e[1] != 0)])
+    if early := [onset for onset, length, _ in seizure_events if onset < 0 < onset + length]:
+        warnings.warn(
+            f"{name}: the seizure at {early[0]:g} s begins before the recording and counts from its first sample on",
+            stacklevel=3,
+        )
 
     def close(start: float | None, length: float, until: float) -> None:
         if start is None:
@@ -283,8 +310,9 @@ def stated_seizures(
     return None if lost else seizures
 
 
-def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str]) -> None:
-    """List words that may mean a seizure and are not taken for one."""
+def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice: str = _NAME_WORDS) -> None:
+    """List words that may mean a seizure and are not taken for one, and say what to do."""
+    texts = [_plain(text) for text in texts]
     understood = [is_seizure(text, words) or is_background(text) for text in texts]
     unclear = [
         text for text, clear in zip(texts, understood, strict=True) if not clear and not _NOT_SEIZURE.search(text)
@@ -298,8 +326,8 @@ def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str]) -> Non
     listed = [*dict.fromkeys(word for word in seen if word.lower() not in ("on", "off", "over"))]
     if listed:
         warnings.warn(
-            f"{name}: {WORDS_NOT_TAKEN}: {', '.join(listed[:8])}{', …' if listed[8:] else ''}. If "
-            "they mean some, name them with --seizure-words in a command, or seizure_words=[...] in Python",
+            f"{name}: {WORDS_NOT_TAKEN}: {', '.join(listed[:8])}{', …' if listed[8:] else ''}. If they mean some, "
+            f"{advice}",
             stacklevel=3,
         )
 
@@ -343,11 +371,6 @@ def check_times(
             f"{path}: a seizure lasts {minutes[0]:g} s, longer than 10 minutes: is the column duration in seconds?",
             stacklevel=3,
         )
-    if early := [onset for onset, length in seizures if onset < 0 < onset + length]:
-        warnings.warn(
-            f"{path}: the seizure at {early[0]:g} s begins before the recording and counts from its first sample on",
-            stacklevel=3,
-        )
 
 
 def read_seizures(path: Path, duration: float, words: Sequence[str] = ()) -> list[Interval]:
@@ -357,6 +380,7 @@ def read_seizures(path: Path, duration: float, words: Sequence[str] = ()) -> lis
     """
     events = read_events(path, words)
     check_times(events, duration, None, path, words)
+    _warn_of_words([text for _, _, text in events], str(path), words, "write sz in the table")
     return seizures_from_events(events, duration, name=path.name, words=words)
 
 
@@ -391,11 +415,12 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
         )
     end = next((name for name in END_COLUMNS if name in names), "")
     rows.fieldnames = names
-    events, unread = [], []
+    events, unread, differ = [], [], []
     for row in rows:
         # A table may have several columns of texts, and the seizure may stand in any of them.
         texts = [row[column] for column in columns if (row[column] or "n/a") != "n/a"]
         text = next((text for text in texts if is_seizure(text, words)), texts[0] if texts else "")
+        _check_cells(row, text, f"{path}, line {rows.line_num}", words)
         try:
             onset, length = _seconds(row, "onset"), _seconds(row, "duration")
             if onset is None and is_background(text):
@@ -414,14 +439,30 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
                 raise ValueError(f"{path}, line {rows.line_num}, a seizure: {error}") from None
             unread.append(rows.line_num)
             continue
+        with suppress(ValueError):
+            offset = _seconds(row, end)
+            if length and offset is not None and abs(onset + length - offset) > 1.0 and is_seizure(text, words):
+                differ.append(rows.line_num)
         events.append((onset, length or 0.0, text))
-    if unread:
-        lines = ", ".join(map(str, unread[:5])) + (", …" if unread[5:] else "")
-        warnings.warn(
-            f"{path}: rows that are no seizure and state no time are left out, line {lines}",
-            stacklevel=3,
-        )
+    for numbers, said in (
+        (unread, "rows that are no seizure and state no time are left out"),
+        (differ, f"seizures whose duration and {end} contradict each other last as long as their duration says"),
+    ):
+        if numbers:
+            lines = ", ".join(map(str, numbers[:5])) + (", …" if numbers[5:] else "")
+            warnings.warn(f"{path}: {said}, line {lines}", stacklevel=3)
     return events
+
+
+def _check_cells(row: dict[Any, Any], text: str, where: str, words: Sequence[str]) -> None:
+    """Raise a ValueError where a row has a cell too many or too few, so that its seizure stands in another column."""
+    shifted = None in row or None in row.values()
+    cells = [*row.pop(None, ()), *(cell for cell in row.values() if cell)]
+    if shifted and not is_seizure(text, words) and any(is_seizure(cell, words) for cell in cells):
+        raise ValueError(
+            f"{where}: a seizure stands in none of the columns of texts, as the row has more or fewer cells than the "
+            "table columns: put one tab between cells, and n/a into empty ones"
+        )
 
 
 def _as_in_bids(names: Sequence[str]) -> list[str]:

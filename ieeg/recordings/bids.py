@@ -37,14 +37,16 @@ def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
     # Quotation marks are letters, as for mne-bids: a single one would else swallow the rows that follow.
     rows = csv.DictReader(io.StringIO(read_text(path), newline=""), delimiter="\t", quoting=csv.QUOTE_NONE)
     try:
-        header = rows.fieldnames or ()
+        # Excel users write "Status", and a bad channel would count as good.
+        header = [name.strip().lower() for name in rows.fieldnames or ()]
+        rows.fieldnames = header
         check_once(path, header)
         table = [{key: row[key] or "" for key in header} for row in rows]
     except csv.Error as error:
         raise ValueError(f"{path} is not a text table with tabs between its columns ({error})") from None
     if missing := [column for column in columns if column not in header]:
         raise ValueError(
-            f"{path} has no column {missing[0]!r}, its columns are {list(header)}: it needs one, with tabs between the "
+            f"{path} has no column {missing[0]!r}, its columns are {header}: it needs one, with tabs between the "
             "columns"
         )
     return table
@@ -55,6 +57,13 @@ def read_channel_table(path: Path) -> list[Row]:
     table = read_tsv(path, ("name", "type"))
     # MNE numbers channels of one name, and the table must follow it to be matched.
     often = Counter(row["name"] for row in table)
+    states = {row.get("status", "").strip() for row in table} - {""}
+    if odd := sorted(state for state in states if state.lower() not in ("good", "bad", "n/a")):
+        warnings.warn(
+            f"{path}: a status must be good, bad or n/a, got {', '.join(map(repr, odd[:5]))}: such a channel is "
+            "read, unless the file itself calls it bad",
+            stacklevel=3,
+        )
     seen: Counter[str] = Counter()
     for row in table:
         name = row["name"]
@@ -197,13 +206,28 @@ def read_participant(root: Path, subject: str) -> dict[str, Any]:
     return participant
 
 
-def read_start_and_line(path: Path, bids: Any) -> dict[str, Any]:
-    """Start and line frequency of a BIDS recording, from scans.tsv and its JSON file."""
+def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) -> dict[str, Any]:
+    """Start and line frequency of a BIDS recording, from scans.tsv and its JSON file.
+
+    A warning says where the JSON file has another `sfreq` (Hz) or `duration` (s) than the recording.
+    """
     facts: dict[str, Any] = {}
     if (description := sidecar(path, bids, f"{path.parent.name}.json")) is not None:
-        frequency = json.loads(read_text_bytes(description)).get("PowerLineFrequency")
-        if frequency in (50, 60):
+        stated: dict[str, Any] = {}
+        try:
+            stated = dict(json.loads(read_text_bytes(description)))
+        except (ValueError, TypeError, RecursionError):
+            warnings.warn(f"{description} holds no object of JSON and is not used", stacklevel=4)
+        if (frequency := stated.get("PowerLineFrequency")) in (50, 60):
             facts["line_frequency"] = float(frequency)
+        for key, own in (("SamplingFrequency", sfreq), ("RecordingDuration", duration)):
+            value = stated.get(key)
+            if isinstance(value, int | float) and value > 0 and abs(value - own) > 1e-3 * own + (own == duration):
+                warnings.warn(
+                    f"{description} states a {key} of {value:g}, and {path.name} has {own:g}, which is taken: was the "
+                    "file cut or resampled? Then the times of its events may be those of another file",
+                    stacklevel=4,
+                )
     for table in path.parent.parent.glob("*_scans.tsv"):
         for row in read_tsv(table, ("filename",)):
             # A BrainVision recording may be listed by any of its three files.

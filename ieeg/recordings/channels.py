@@ -11,12 +11,15 @@ if TYPE_CHECKING:
 
 _PREFIX = re.compile(r"^(EEG|SEEG|ECOG|IEEG|POL)[ _-]+", re.IGNORECASE)
 _SUFFIX = re.compile(r"[ _-]+(REF|G2|LE|AVG?)$", re.IGNORECASE)
-# Amplifiers' names for other signals than the brain's: with a number or side, or the exact word (a "PR1" or "HR1" may
-# well be an electrode).
+# Amplifiers' names for other signals than the brain's: with a number, a side, a reference or a second name, or the
+# exact word (a "PR1" or "HR1" may well be an electrode).
 _NOT_EEG = re.compile(
-    r"^(?:(EKG|ECG|EMG|EOG|HEOG|VEOG|DC|TRIG|TRIGGER|STI|STIM|STATUS|MARK|MARKER|EVENTS?|EDF ANNOTATIONS|ANNOTATIONS?"
-    r"|PHOTIC|RESP|SPO2|SAO2|OSAT|PULSE|PLETH|THOR|CHIN|BATT|SYNC)[ _-]*(?:\d*|\d*[LR]|[LR]\d*|[+-])"
-    r"|(IBI|BURSTS?|SUPPR|ABD|FLOW|SNORE|PR|HR|BP|TEMP|REF|GND|CAL|AUX|PACKET|SPARE|BLANK|CLOCK|-+))$",
+    r"^\$?(?:[LR]?[ _-]?(EKG|ECG|EMG|EOG|HEOG|VEOG|DC|TRIG|TRIGGER|STI|STIM|STATUS|MARK|MARKER|MKR|EVENTS?|VNS|EXG|AUX"
+    r"|EDF ANNOTATIONS|BDF ANNOTATIONS|ANNOTATIONS?|PHOTIC|RESP|SPO2|SAO2|(?:ET)?CO2|OSAT|PULSE|PLETH?|THOR|CHIN|BATT"
+    r"|SYNC|TTL|GSR)[ _-]*(?:\d*|\d*[LR]|[LR]\d*|[+-])(?:[ _(-]\S.*)?"
+    r"|(IBI|BURSTS?|SUPPR|ABD|ABDO(?:MEN)?|THORAX|(?:AIR)?FLOW|NASAL|SNORE|PR|HR|HEART[ _]RATE|BP|TEMP(?:ERATURE)?|REF"
+    r"|GND|GROUND|CAL|PACKET|SPARE|BLANK|CLOCK|TIME ?STAMP|COUNTER|IMPEDANCE|POSITION|DIGITAL|ANALOG(?: \d+)?"
+    r"|-+\d*|\.))$",
     re.IGNORECASE,
 )
 
@@ -118,7 +121,14 @@ def bipolar_pairs(names: Sequence[str]) -> list[tuple[int, int]]:
     """
     contacts: dict[tuple[str, int], int] = {}
     for i, name in enumerate(names):
-        if match := re.fullmatch(r"(.*?)(\d+)", plain_name(name)):
+        # "A1-A2" is a pair already.
+        if (match := re.fullmatch(r"(.*?)(\d+)", plain_name(name))) and not re.search(r"\d ?[-–]", match[1]):
             # Amplifiers write "a1" beside "A2"; a pair is two contacts of one electrode, whatever the case.
-            contacts[match[1].casefold(), int(match[2])] = i
+            contact = match[1].casefold(), int(match[2])
+            if contact in contacts:
+                raise ValueError(
+                    f"{names[contacts[contact]]} and {name} are one contact by their names, and a bipolar reference "
+                    "needs one of them: choose with channels (--channels)"
+                )
+            contacts[contact] = i
     return [(i, contacts[wire, n + 1]) for (wire, n), i in contacts.items() if (wire, n + 1) in contacts]

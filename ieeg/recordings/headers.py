@@ -84,7 +84,14 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
     for name in values("MarkerFile"):
         if name and (path.parent / name).exists():
             _check_pauses(path.parent / name, interval)
+    # MNE reads these as a continuous signal, without a word.
+    for key, usual in (("DataType", "TIMEDOMAIN"), ("SegmentationType", "NOTSEGMENTED"), ("UseBigEndianOrder", "NO")):
+        if values(key) and values(key)[0].upper() != usual:
+            raise ValueError(f"{path}: {key} must be {usual}, got {values(key)[0]:.40}: export the continuous signal")
     names = [value.split(",")[0].replace("\\1", ",") for value in values(r"Ch\d+")[: int(channels)]]
+    if len({*names}) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{path} has the channel {twice} more than once, which MNE cannot read: rename one in it")
     kinds = [kind for kind in values("BinaryFormat") if kind in _BRAINVISION_BYTES]
     if not kinds or values("DataFormat")[:1] != ["BINARY"]:
         return BrainVisionHeader(data, 0, tuple(names))
@@ -163,7 +170,12 @@ def _check_pauses(path: Path, interval: float) -> None:
                     f"{path} has a new segment at {seconds:g} s without a time: a pause there is not seen", stacklevel=5
                 )
             continue
-        clock = datetime.strptime(stamp, "%Y%m%d%H%M%S%f")
+        try:
+            clock = datetime.strptime(stamp, "%Y%m%d%H%M%S%f")
+        except ValueError:
+            raise ValueError(
+                f"{path} has a new segment at {seconds:g} s with the time {stamp}, which is none"
+            ) from None
         if first is None and seconds > interval / 1e6:
             warnings.warn(
                 f"{path} says when its part at {seconds:g} s began, which is taken for its start", stacklevel=5

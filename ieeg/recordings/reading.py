@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, check_times, read_events, stated_seizures
@@ -33,7 +32,7 @@ from mvpa_ts.ieeg.recordings.edf import ANNOTATIONS, EDF_SUFFIXES, check_edf, re
 from mvpa_ts.ieeg.recordings.guards import check_regular, damage_is_an_error, noted
 from mvpa_ts.ieeg.recordings.headers import check_brainvision, check_fif, check_gdf, in_utf8
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
-from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts
+from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts, real_numbers
 from mvpa_ts.ieeg.recordings.units import stated_units, with_units_of_table
 
 if TYPE_CHECKING:
@@ -193,7 +192,7 @@ def _read(
         recording.dropped = dropped
         if bids is not None:
             recording.metadata |= read_participant(Path(bids.root), f"sub-{bids.subject}") | read_start_and_line(
-                path, bids
+                path, bids, recording.sfreq, recording.duration
             )
     return recording
 
@@ -273,7 +272,7 @@ def as_recording(recording: AnyRecording) -> Recording:
         return read_recording(recording)
     if isinstance(recording, tuple) and len(recording) == 2:
         samples, sfreq = recording
-        values = np.asarray(samples)
+        values = real_numbers(samples, "samples")
         # More channels than samples: MATLAB users keep time in rows.
         if values.ndim != 2 or len(values) > values.shape[1] > 0:
             turned = ", more channels than samples: pass samples.T" * (values.ndim == 2)

@@ -147,7 +147,9 @@ class Recording:
         self.annotated = seizures is not None
         stated = () if seizures is None else seizures
         self.seizures = _cut(stated, self.duration, name)
-        if outside := [on for on, off in stated if on >= self.duration or off < 0]:
+        if empty := [on for on, off in stated if on == off]:
+            warnings.warn(f"{name}: seizures of no length are left out: at {empty[0]:g} s", stacklevel=3)
+        if outside := [on for on, off in stated if on < off and (on >= self.duration or off <= 0)]:
             warnings.warn(
                 f"{name}: seizures outside of the recording, which lasts {self.duration:g} s, are left out: at "
                 f"{outside[0]:g} s. Are they in seconds from its start?",
@@ -211,6 +213,8 @@ class Recording:
 
     def crop(self, start: float, stop: float) -> Recording:
         """Seconds [start, stop) as a new recording, whose times count from its start."""
+        if not 0 <= start < stop:
+            raise ValueError(f"{self.name}: start must be at least 0 and lie before stop, got {start} and {stop} s")
         first, last = round(start * self.sfreq), min(round(stop * self.sfreq), self.num_samples)
         if not 0 <= first < last:
             raise ValueError(f"{self.name} lasts {self.duration:.3f} s, asked for [{start}, {stop}) s")
@@ -335,11 +339,16 @@ class Recording:
 
 
 def real_numbers(values: ArrayLike, name: str) -> NDArray[Any]:
-    """`values` as an array; a ValueError that calls them `name` where they are text or complex."""
-    array = np.asarray(values)
+    """`values` as an array, NaN where they are masked; a ValueError that calls them `name` if they are no numbers."""
+    # numpy's own conversion leaves the mask away, and what lies below it would count.
+    masked = isinstance(values, np.ma.MaskedArray)
+    array = values.astype(np.float64).filled(np.nan) if masked else np.asarray(values)  # type: ignore[union-attr]
     if array.dtype.kind not in "biufO":
         raise ValueError(f"{name} must hold real numbers, got {array.dtype}")
-    return array
+    try:  # Decimal, or None
+        return array.astype(np.float64) if array.dtype.kind == "O" else array
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must hold real numbers, got objects of other kinds") from None
 
 
 def microvolts(unit: str) -> float:
@@ -350,7 +359,7 @@ def microvolts(unit: str) -> float:
     >>> microvolts("mV")
     1000.0
     """
-    scale = UNITS.get(unit.strip().lower().replace("μ", "µ"))
+    scale = UNITS.get(str(unit).strip().lower().replace("μ", "µ"))
     if scale is None:
         raise ValueError(f"unit must be µV (or uV), mV, V or nV, got {unit!r}")
     return scale
@@ -358,7 +367,7 @@ def microvolts(unit: str) -> float:
 
 def _cut(seizures: Sequence[Interval], duration: float, name: str) -> tuple[Interval, ...]:
     """Sorted intervals as plain floats, cut to the recording; those outside it are left out."""
-    if any(np.shape(seizure) != (2,) for seizure in seizures):
+    if any(np.shape(seizure) != (2,) or np.asarray(seizure).dtype.kind not in "iuf" for seizure in seizures):
         raise ValueError(f"{name}: seizures must be pairs (onset, offset) in seconds, got {seizures!r:.100}")
     for onset, offset in seizures:
         if not onset <= offset:

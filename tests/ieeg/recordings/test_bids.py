@@ -211,3 +211,26 @@ def test_units_of_file_and_table_that_differ(tmp_path):
     with pytest.warns(UserWarning, match=r"other units than the file, which is believed: A1 in mV \(µV in the file\)"):
         recording = read_recording(tmp_path / "night.edf")
     np.testing.assert_allclose(np.abs(recording.read(0, 5120)).max(), 10, rtol=1e-2)
+
+
+def test_states_by_another_heading_and_odd_ones(tmp_path):
+    path = data_set(tmp_path, ["A1", "A2"], [row("A1", state="bad"), row("A2", state="noisy")])
+    table = path.with_name("sub-01_task-x_channels.tsv")
+    table.write_text(table.read_text().replace("status", "Status "))
+    with pytest.warns(UserWarning, match="must be good, bad or n/a, got 'noisy': such a channel is read"):
+        assert read_recording(path).dropped == {"A1": "marked bad"}
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        ("{bad", r"_ieeg\.json holds no object of JSON"),
+        ('{"SamplingFrequency": 512}', "SamplingFrequency of 512, and .* has 256"),
+        ('{"RecordingDuration": 600}', "RecordingDuration of 600, and .* has 20"),
+    ],
+)
+def test_a_description_that_contradicts_the_file(tmp_path, stated, said):
+    path = data_set(tmp_path, ["A1"], [row("A1")])
+    path.with_suffix(".json").write_text(stated)
+    with pytest.warns(UserWarning, match=said):
+        read_recording(path)

@@ -20,7 +20,9 @@ def test_natural_order():
 
 @pytest.mark.parametrize(
     "name", ["EKG", "EKG1", "EKGL", "ECG-", "DC01", "DC 5", "POL DC12", "TRIG4", "EEG EKG1-Ref", "STI 014", "Status",
-             "EMG1", "EOG", "HEOG", "EDF Annotations", "SpO2", "PR", "REF", "-", "Event"],
+             "EMG1", "EOG", "HEOG", "EDF Annotations", "SpO2", "PR", "REF", "-", "Event",
+             "PULSE RATE", "ECG1-ECG2", "EKG1-CHIN", "EOG(L)", "LEKG", "POL $EKG", "DC1-DC", "--0", "VNS", "EXG8",
+             "EtCO2", "Heart Rate", "RESP ABDOMEN-REF", "AUX1"],
 )  # fmt: skip
 def test_no_eeg(name):
     assert not_eeg(name)
@@ -28,8 +30,9 @@ def test_no_eeg(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["A1", "EC1", "DCA1", "TRI1", "RAT3", "PR1", "HR2", "EKF1", "REF1", "L'13", "C12", "BTM1", "1", "Fp1"],
-)
+    ["ACC1", "A1-A2", "DCA1-DCA2", "REC1", "$A1",
+     "A1", "EC1", "DCA1", "TRI1", "RAT3", "PR1", "HR2", "EKF1", "REF1", "L'13", "C12", "BTM1", "1", "Fp1"],
+)  # fmt: skip
 def test_eeg(name):
     assert not_eeg(name) is None
 
@@ -42,6 +45,16 @@ def test_plain_names():
 
 def test_bipolar_pairs_follow_the_wire_not_the_order():
     assert bipolar_pairs(["A2", "B1", "A1", "A10", "A9", "x", "B3"]) == [(2, 0), (4, 3)]
+
+
+@pytest.mark.parametrize("names", [["EEG A1-Ref", "POL A1", "A2"], ["A01", "A1", "A2"]])
+def test_bipolar_pairs_of_a_contact_that_is_there_twice(names):
+    with pytest.raises(ValueError, match=f"{names[0]} and {names[1]} are one contact by their names"):
+        bipolar_pairs(names)
+
+
+def test_no_pairs_of_pairs():
+    assert bipolar_pairs(["A1-A2", "A1-A3", "B1", "B2"]) == [(2, 3)]
 
 
 def test_moments_equal_scipy():

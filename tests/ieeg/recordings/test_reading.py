@@ -470,10 +470,37 @@ def test_a_pause_in_brainvision_is_refused(tmp_path):
         else:
             with pytest.raises(ValueError, match=expected):
                 read_recording(tmp_path / "rec.vhdr")
+    (tmp_path / "rec.vmrk").write_text("Mk1=New Segment,,1,1,0,20230229250000000000\n")
+    with pytest.raises(
+        ValueError, match=r"rec\.vmrk has a new segment .* the time 20230229250000000000, which is none"
+    ):
+        read_recording(tmp_path / "rec.vhdr")
     (tmp_path / "rec.vmrk").write_text("\n".join([*other_marks, segments[1]]) + "\n", encoding="utf-8")
     with pytest.warns(
         UserWarning, match=r"rec\.vmrk says when its part at 10\.002 s began, which is taken for its start"
     ):
+        read_recording(tmp_path / "rec.vhdr")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("[Binary Infos]", "[Binary Infos]\nUseBigEndianOrder=YES", "UseBigEndianOrder must be NO, got YES"),
+        (
+            "[Binary Infos]",
+            "[Binary Infos]\nDataType=FREQUENCYDOMAIN",
+            "DataType must be TIMEDOMAIN, got FREQUENCYDOMAIN",
+        ),
+        ("Ch2=A2", "Ch2=A1", "the channel A1 more than once, which MNE cannot read: rename one"),
+    ],
+)
+def test_what_mne_misreads_in_brainvision(tmp_path, old, new, said):
+    pytest.importorskip("pybv")
+    mne.export.export_raw(tmp_path / "rec.vhdr", raw_of(volts(2), ["A1", "A2"]), verbose="error")
+    header = (tmp_path / "rec.vhdr").read_text(encoding="utf-8")
+    assert old in header
+    (tmp_path / "rec.vhdr").write_text(header.replace(old, new), encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"rec\.vhdr.*{said}"):
         read_recording(tmp_path / "rec.vhdr")
 
 

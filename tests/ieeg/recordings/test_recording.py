@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mvpa_ts.ieeg import Recording
+from mvpa_ts.ieeg.recordings.reading import as_recording
 
 
 def noise(channels: int = 3, samples: int = 6000, scale: float = 50.0) -> np.ndarray:
@@ -130,3 +131,16 @@ def test_pickles():
 def test_samples_the_other_way_round_get_a_hint():
     with pytest.raises(ValueError, match=r"x must have shape \(3 channels, samples\), got \(100, 3\): pass x.T"):
         Recording.from_array(np.zeros((100, 3)), 512.0, ["a", "b", "c"], "µV")
+
+
+def test_masked_samples_are_missing():
+    x = np.ma.masked_greater(noise(), 100.0)
+    masked = as_recording((x, 512.0)).read(0, 6000)
+    np.testing.assert_allclose(masked, x.filled(np.nan), rtol=1e-6)
+
+
+def test_seizures_of_no_length_are_named():
+    with pytest.warns(UserWarning, match="seizures of no length are left out: at 5 s"):
+        Recording.from_array(noise(), 512.0, ["a", "b", "c"], "µV", seizures=[(5.0, 5.0)])
+    with pytest.raises(ValueError, match="seizures must be pairs"):
+        Recording.from_array(noise(), 512.0, ["a", "b", "c"], "µV", seizures=[("2", "5")])
