@@ -53,6 +53,7 @@ def forecast(df: Any, forecast: Any, pred_interval: Any = None, *, series: Itera
     >>> [axis.get_title() for axis in figure.axes]
     ['Airline1', 'Airline2']
     """
+    df, forecast = _of_pandas(df), _of_pandas(forecast)
     panels = [
         name for name, frame in (("df", df), ("forecast", forecast)) if "unique_id" in getattr(frame, "columns", ())
     ]
@@ -63,7 +64,7 @@ def forecast(df: Any, forecast: Any, pred_interval: Any = None, *, series: Itera
         )
     read = _of_neuralforecast if panels else _of_sktime
     observed, lines = read(df, forecast, pred_interval)
-    names = list(lines) if series is None else list(series)
+    names = _chosen(series, lines, "forecast")
     if strange := [name for name in names if name not in lines or name not in observed]:
         raise ValueError(f"series must be in df and in forecast, got {strange[:5]}; forecast has {list(lines)[:5]}")
     # A panel of hundreds would be a wall of stamps; who wants others names them.
@@ -117,8 +118,8 @@ def anomalies(found: Any, *, series: Iterable[Any] | None = None) -> Figure:
     >>> [line.get_label() for line in figure.axes[0].lines]
     ['observed', 'expected', 'anomaly', 'anomaly and its source']
     """
-    rows = dict(iter(found.groupby("unique_id", sort=False)))
-    names = list(rows)[:_MOST] if series is None else list(series)
+    rows = dict(iter(_of_pandas(found).sort_values("ds").groupby("unique_id", sort=False)))
+    names = _chosen(series, rows, "found")[: _MOST if series is None else None]
     if strange := [name for name in names if name not in rows]:
         raise ValueError(f"series must be in found, got {strange[:5]}; found has {list(rows)[:5]}")
     figure, axes = _figure(len(names))
@@ -194,6 +195,25 @@ def channels(forecaster: Any, *, model: int = 0, **predict: Any) -> Figure:
     return figure
 
 
+def _of_pandas(frame: Any) -> Any:
+    """A frame of polars as one of pandas; others as they are."""
+    if not hasattr(frame, "to_dicts"):
+        return frame
+    import pandas as pd
+
+    return pd.DataFrame(frame.to_dict(as_series=False))
+
+
+def _chosen(series: Iterable[Any] | None, given: Iterable[Any], argument: str) -> list[Any]:
+    names = list(given) if series is None else list(series)
+    # The letters of a text would be looked for as names.
+    if isinstance(series, str):
+        raise ValueError(f"series must be a list of names, got {series!r}: pass [{series!r}]")
+    if not names:
+        raise ValueError(f"{argument} and series must hold at least one series, got none")
+    return names
+
+
 def _figure(count: int) -> tuple[Figure, list[Any]]:
     """A figure with so many axes, two beside each other."""
     # Loaded here, so that whoever draws nothing needs no matplotlib.
@@ -218,10 +238,24 @@ _Lines = dict[Any, tuple[Any, dict[Any, np.ndarray]]]
 def _of_neuralforecast(df: Any, forecast: Any, pred_interval: Any) -> tuple[dict[Any, Any], _Lines]:
     if pred_interval is not None:
         raise ValueError("pred_interval is for sktime: a forecast of neuralforecast holds its intervals")
+    for name, frame, needed in (("df", df, {"ds", "y"}), ("forecast", forecast, {"ds"})):
+        if lacking := sorted(needed - {*frame.columns}):
+            raise ValueError(
+                f"{name} must have the columns unique_id, ds and y as neuralforecast has them, no {lacking}"
+            )
     if "available_mask" in df.columns:
         df = df.assign(y=df["y"].where(df["available_mask"] > 0))
-    observed = {name: (rows["ds"].to_numpy(), rows["y"].to_numpy()) for name, rows in df.groupby("unique_id")}
-    columns = [name for name in forecast.columns if name not in ("unique_id", "ds", "cutoff", "y")]
+    observed = {
+        name: (rows["ds"].to_numpy(), rows["y"].to_numpy()) for name, rows in df.sort_values("ds").groupby("unique_id")
+    }
+    columns = [
+        name
+        for name, kind in forecast.dtypes.items()
+        if name not in ("unique_id", "ds", "cutoff", "y") and kind.kind in "biuf"
+    ]
+    # Windows of cross-validation may overlap: the last forecast of a date is drawn.
+    forecast = forecast.sort_values([name for name in ("ds", "cutoff") if name in forecast.columns])
+    forecast = forecast.drop_duplicates(["unique_id", "ds"], keep="last")
     lines: _Lines = {}
     for name, rows in forecast.groupby("unique_id"):
         lines[name] = rows["ds"].to_numpy(), {_level(column): rows[column].to_numpy(float) for column in columns}
@@ -242,7 +276,7 @@ def _of_sktime(y: Any, forecast: Any, pred_interval: Any) -> tuple[dict[Any, Any
     def steps(index: Any) -> Any:
         return (index.to_timestamp() if hasattr(index, "to_timestamp") else index).to_numpy()
 
-    y = y.to_frame() if not hasattr(y, "columns") else y
+    y = (y.to_frame() if not hasattr(y, "columns") else y).sort_index()
     names = list(y.columns)
     observed = {name: (steps(y.index), y[name].to_numpy(float)) for name in names}
     forecast = forecast.to_frame() if not hasattr(forecast, "columns") else forecast

@@ -46,7 +46,8 @@ class Scaling:
         """From the values [n, C] of one table, or of several together, that are not NaN."""
         count = np.maximum(sum((~np.isnan(values)).sum(0) for values in tables), 1)
         largest = np.max([np.nan_to_num(np.abs(values)).max(0, initial=0.0) for values in tables], axis=0)
-        unit = np.where(largest > 1e100, largest, 1.0)  # squares of larger numbers overflow
+        # Squares of larger numbers overflow, those of smaller ones vanish.
+        unit = np.where((largest > 1e100) | ((largest > 0.0) & (largest < 1e-100)), largest, 1.0)
         location = sum(np.nansum(values / unit, 0) for values in tables) / count
         deviation = np.sqrt(sum(np.nansum((values / unit - location) ** 2, 0) for values in tables) / count)
         # Rounding alone gives a constant column some 1e-16 of its level. Small units are no rounding: MEG in tesla has

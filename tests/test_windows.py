@@ -171,6 +171,8 @@ def test_scaling_of_constant_and_empty_columns():
     scaling = Scaling.of(np.array([[5.0, np.nan, 1e9], [5.0, np.nan, 1e9 + 1]]))
     assert scaling.location.tolist() == [5.0, 0.0, 1e9 + 0.5]
     assert scaling.scale.tolist() == [1.0, 1.0, 0.5]
+    # Squares of both are beyond double precision.
+    np.testing.assert_allclose(Scaling.of(np.array([[1e-200, 1e200], [3e-200, 3e200]])).scale, [1e-200, 1e200])
 
 
 def test_scaling_of_several_tables_is_that_of_all_their_rows():

@@ -261,6 +261,7 @@ class PanelModel(HostOverrides, BaseModel):
         self._check_count(panel)
         panel.check_names([*self.futr_exog_list, *self.hist_exog_list, *self.stat_exog_list])
         panel.check_dates()
+        panel.warn_of_size(trained=self.max_steps > 0)
         lookback = 1 if self.start_padding_enabled else self.input_size
         panel.check_length(val_size, test_size, lookback, self.h)
         with OwnRandomState(self.random_seed):

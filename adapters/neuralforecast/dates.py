@@ -203,11 +203,12 @@ def other_frequency(dates: np.ndarray, freq: Any) -> Any:
 
 
 def warn_of_rounding(index: FrameIndex) -> None:
-    """Warn of columns whose numbers are too large for their changes in float32, in which the host keeps them."""
+    """Warn of columns whose numbers are too large for their changes, or too small, for the host's float32."""
     for column, (name, distance, deviation) in index.rounded.items():
-        advice = "subtract its level before fit and add it to the forecasts"
-        if column != index.columns[2]:
-            advice = "subtract its level"
+        target = column == index.columns[2]
+        advice = "subtract its level before fit and add it to the forecasts" if target else "subtract its level"
+        if deviation < 1e-30:  # below the least number of float32
+            advice = "multiply it by a large number"
         warnings.warn(
             f"column {column!r} of series {name!r} is rounded to multiples of {distance:g} and changes by only "
             f"{deviation:.3g}: neuralforecast keeps numbers in float32, which has seven digits; {advice}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from functools import wraps
-from numbers import Complex
+from numbers import Complex, Integral
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from utilsforecast import processing
 
 from mvpa_ts.forecasting.series import listed
 
+_COUNTS = {"n_windows", "step_size"}
 _ARGUMENTS = ("df", "val_df", "static_df", "futr_df")
 
 
@@ -87,6 +88,10 @@ def checked(call: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(call)
     def checked_call(self: Any, *args: Any, **options: Any) -> Any:
         given = signature.bind(self, *args, **options).arguments
+        for name in _COUNTS.intersection(given) if of_this_package(self) else ():
+            count = given[name]
+            if isinstance(count, bool) or not (count is None or (isinstance(count, Integral) and int(count) > 0)):
+                raise ValueError(f"{name} must be a whole number of at least 1, got {count!r}")
         for argument in _ARGUMENTS if of_this_package(self) else ():
             if (frame := given.get(argument)) is not None and _is_frame(frame):
                 _check_argument(self, argument, frame, given)
@@ -188,6 +193,12 @@ def _check_numbers(argument: str, frame: Any, name: str, *, objects: bool, neede
         advice = f"take pl.col({name!r}).cast(pl.Float64)"
     if right and not imaginary:
         return
+    if needed and str(column.dtype).lower().startswith(("categor", "enum")):
+        # The host reads the numbers of its categories, 0, 1 and 2 for 0.1, 0.2 and 0.3.
+        raise ValueError(
+            f"{argument} must hold real numbers in column {name!r}, got {column.dtype}: {advice}, or name it in "
+            "cat_exog_list"
+        )
     # Decimal, object and text columns may hold numbers all the same.
     row, value = next(((row, value) for row, value in enumerate(column) if not _is_number(value)), (0, None))
     if value is None and objects:  # numbers of another kind, which the host reads

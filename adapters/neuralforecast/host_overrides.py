@@ -277,8 +277,9 @@ def _rounded(
         for column in df.columns
         if column not in (id_col, time_col) and str(df[column].dtype).lower() in ("float64", "int64", "uint64")
     ]
-    # Most frames hold small numbers: only of others the rows are sorted, as the host sorts them.
-    wide = [column for column in wide if np.abs(df[column].to_numpy()).max(initial=0.0) > 1e4]
+    # Most frames hold numbers near 1: only of others the rows are sorted, as the host sorts them.
+    largest = {column: np.abs(df[column].to_numpy()).max(initial=0.0) for column in wide}
+    wide = [column for column in wide if largest[column] > 1e4 or 0.0 < largest[column] < 1e-30]
     if not wide:
         return {}
     rows = sort(df[[id_col, time_col, *wide]], by=[id_col, time_col])

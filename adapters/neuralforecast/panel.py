@@ -145,6 +145,12 @@ class Panel:
                     f"{self._series([int(self._owner[large[0]])])}, which leaves float32 no room: divide "
                     f"{column!r} by a number, or mark the row as missing (available_mask = 0)"
                 )
+        if (static := self.dataset.static) is not None and (infinite := torch.isinf(static)).any():
+            row, number = torch.argwhere(infinite)[0].tolist()
+            raise ValueError(
+                f"static_df must hold finite numbers, got {static[row, number]} in column "
+                f"{self.dataset.static_cols[number]!r} of series {self._series([row])}: mend it"
+            )
         if cycle_column is not None:
             phase = self.column(cycle_column)[available]
             if not np.array_equal(phase, np.rint(phase)):
@@ -171,6 +177,20 @@ class Panel:
                 f"steps {left - lookback + 1} to {horizon} of h have no target in any of the {left - lookback} windows "
                 f"to train on: the longest series has {left} rows, {lookback} of them to look back at. Their forecasts "
                 "are little more than a mean. Give more rows, a smaller input_size or a smaller h",
+                stacklevel=2,
+            )
+
+    def warn_of_size(self, *, trained: bool) -> None:
+        """Warn of series whose changes are too small or large to be read, or for a network to be `trained` on them."""
+        # Adam divides by gradients plus 1e-8, and squares them in float32; the host's losses are in the units of y.
+        least, most = (1e-12, 1e18) if trained else (1e-29, LARGEST)
+        deviation = self.units()[:, 1]
+        if len(odd := np.flatnonzero((deviation < least) | (deviation > most))):
+            warnings.warn(
+                f"series {self._series(odd.tolist())} of df should change by {least:g} to {most:g}, the standard "
+                f"deviation is {deviation[odd[0]]:.3g}: float32 has no room for it, and forecasts are little more than "
+                "a mean. Multiply the target by a number, or give NeuralForecast "
+                "local_scaler_type='standard'",
                 stacklevel=2,
             )
 

@@ -202,6 +202,7 @@ class PretrainedMVPA(PanelModel):
         self._check_count(panel)
         panel.check_names([*self.futr_exog_list, *self.hist_exog_list])
         panel.check_dates()
+        panel.warn_of_size(trained=False)
         self._fitted_index = panel.index
         self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read
         return self

@@ -14,7 +14,7 @@ from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
 from mvpa_ts.adapters.sktime.columns import arranged
 from mvpa_ts.adapters.sktime.frames import (
-    check_has_times,
+    check_new_rows,
     check_on_grid,
     checked_frequency,
     checked_positions,
@@ -228,7 +228,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
 
     def update(self, y: Any, X: Any = None, update_params: bool = True) -> Self:
         """Append rows and train on, as sktime's forecasters do; rows need an index, which an array lacks."""
-        check_has_times(y)
+        check_new_rows(y, X, getattr(self, "_cur_y", None))
         return super().update(y, X=X, update_params=update_params)
 
     def effects(self, coverage: float = 0.8) -> pd.DataFrame:
@@ -342,7 +342,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
 
     def update_predict_single(self, y: Any = None, fh: Any = None, X: Any = None, update_params: bool = True) -> Any:
         """Append rows, train on and forecast, as sktime's forecasters do; rows need an index, which an array lacks."""
-        check_has_times(y)
+        check_new_rows(y, X, getattr(self, "_cur_y", None))
         return super().update_predict_single(y, fh=fh, X=X, update_params=update_params)
 
     def update_predict(
@@ -358,7 +358,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         The host's own default forecasts one step, which a forecaster fitted for others refuses. Rows need an index,
         which an array lacks.
         """
-        check_has_times(y)
+        check_new_rows(y, X, getattr(self, "_cur_y", None))
         options = {"X": X, "update_params": update_params, "reset_forecaster": reset_forecaster}
         if cv is not None or self._fh is None:
             return super().update_predict(y, cv=cv, **options)

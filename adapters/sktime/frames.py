@@ -138,13 +138,26 @@ def check_on_grid(index: pd.Index, frequency: Any) -> None:
             )
 
 
-def check_has_times(y: Any) -> None:
-    """Raise ValueError for an array of new rows: they would count from 0, and take the place of the first rows."""
+def check_new_rows(y: Any, X: Any = None, seen: pd.DataFrame | None = None) -> None:
+    """Raise ValueError for rows after those `seen` in `fit` that have no times, or times of another kind, or twice."""
     if isinstance(y, np.ndarray):
         raise ValueError(
             "y must come with an index after fit, as a Series or a data frame, got an array: its rows would count "
             "from 0 and take the place of the first rows. After n rows, take pd.Series(y, index=range(n, n + len(y)))"
         )
+    for argument, table in (("y", y), ("X", X)):
+        check_table(argument, table)
+        index = getattr(table, "index", None)
+        if not isinstance(index, pd.Index) or isinstance(index, pd.MultiIndex) or not len(index):
+            continue
+        if index.has_duplicates:
+            raise ValueError(f"{argument} must have each date once, got {index[index.duplicated()][0]} more than once")
+        # The host would sort numbers before all periods, and count on from them.
+        if seen is not None and index.inferred_type != seen.index.inferred_type:
+            raise ValueError(
+                f"{argument} must have an index of the kind that y had in fit, {seen.index.inferred_type} such as "
+                f"{seen.index[-1]}, got {index.inferred_type} such as {index[0]}"
+            )
 
 
 def _frequency_with_gaps(index: pd.DatetimeIndex) -> Any:

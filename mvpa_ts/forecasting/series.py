@@ -150,7 +150,8 @@ def check_names(names: Sequence[Any], argument: str, advice: str) -> None:
     """Raise ValueError for names of a kind that a file could not give back, and for two that would be saved alike."""
     kinds = str, int, float, np.str_, np.bool_, np.integer, np.floating, np.datetime64, datetime
     for name in names:
-        if not isinstance(name, kinds):
+        large = isinstance(name, int) and not -(2**63) <= name < 2**64
+        if large or not isinstance(name, kinds):
             raise ValueError(
                 f"{argument} must be text, numbers or dates with times, which can be saved, got {name!r} of type "
                 f"{type(name).__name__}: {advice}"

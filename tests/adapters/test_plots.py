@@ -150,3 +150,20 @@ def test_what_is_marked_as_missing_is_not_drawn():
     df = long_frame({"a": np.array([1.0, 0.0, 3.0])}, STEPS[:3]).assign(available_mask=[1, 0, 1])
     (axis,) = plots.forecast(df, long_frame({"a": np.ones(2)}, STEPS[3:5], "MVPA")).axes
     np.testing.assert_array_equal(lines_of(axis)["observed"], [1.0, np.nan, 3.0])
+
+
+def test_rows_in_any_order_and_overlapping_windows():
+    polars = pytest.importorskip("polars")
+    df, future = long_frame({"a": np.arange(10.0)}, STEPS), STEPS[-1] + pd.to_timedelta([1, 2, 3], "D")
+    windows = [
+        long_frame({"a": 10 * row + np.arange(2.0)}, future[row : row + 2], "m").assign(cutoff=future[row])
+        for row in (0, 1)
+    ]
+    expected = {"observed": np.arange(10.0).tolist(), "m": [0.0, 10.0, 11.0]}
+    forecast = pd.concat(windows)
+    for frames in ((df, forecast), (df[::-1], forecast[::-1]), (polars.from_pandas(df), polars.from_pandas(forecast))):
+        assert lines_of(plots.forecast(*frames).axes[0]) == expected
+    with pytest.raises(ValueError, match="series must be a list of names, got 'a': pass"):
+        plots.forecast(df, forecast, series="a")
+    with pytest.raises(ValueError, match=r"df must have the columns unique_id, ds and y as .*, no \['y'\]"):
+        plots.forecast(df.drop(columns="y"), forecast)

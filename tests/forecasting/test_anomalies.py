@@ -90,3 +90,46 @@ def test_what_cannot_be_judged_is_an_error(panel):
         detect_anomalies(panel.replace(panel.iloc[3, 1], np.inf))
     with pytest.raises(ValueError, match="got none of b"):
         detect_anomalies(panel.assign(b=np.nan))
+
+
+def test_order_gaps_masks_units_and_polars_change_nothing(panel):
+    table = panel.iloc[:60].copy()
+    table.iloc[40:45] = np.nan
+    expected = detect_anomalies(table, rate=0.05)
+    long = table.rename_axis("ds").reset_index().melt("ds", var_name="unique_id", value_name="y")
+    masked = long.assign(available_mask=long["y"].notna() * 1.0, y=long["y"].fillna(1e6))
+    polars = pytest.importorskip("polars")
+    for same in (table.iloc[::-1], table.dropna(), long.dropna(), masked, polars.DataFrame(long.to_dict("list"))):
+        pd.testing.assert_frame_equal(detect_anomalies(same, rate=0.05), expected, check_dtype=False)
+    for unit in (2.0**-990, 2.0**990):
+        answer = detect_anomalies(table * unit, rate=0.05)
+        assert answer["score"].tolist() == expected["score"].tolist()
+        assert (answer["y"] / unit).tolist() == expected["y"].tolist()
+
+
+def test_a_series_that_never_moves_is_no_anomaly(panel):
+    answer = detect_anomalies(panel.iloc[:60].assign(b=5.0), rate=0.05)
+    assert not answer.loc[answer["unique_id"] == "b", "anomaly"].any()
+
+
+def test_frames_that_would_be_misread_are_errors(panel):
+    long = panel.rename_axis("ds").reset_index().melt("ds", var_name="unique_id", value_name="y")
+    for frame, said in (
+        (pd.concat([long, long.iloc[[5]]]), "each date once in a series, got 2024-01-01 05:00:00 twice in series 'a'"),
+        (long.drop(columns="y"), r"got none of \['y'\]"),
+        (long.assign(ds=long["ds"].mask(long.index == 7)), "an id and a date in each row, got none in row 7"),
+        (long.assign(ds=long["ds"].astype(str)), "dates, periods or whole numbers in column 'ds', got"),
+        (long.assign(y="x"), "real numbers in column 'y', got .*'x'"),
+        (panel.astype(complex), "real numbers in column 'a', got complex128"),
+        (panel.set_axis(["a", "a", "b"], axis=1), "each column once, got 'a'"),
+        (panel.iloc[[0, 0, 1]], "each once, got 2024-01-01 00:00:00 twice"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            detect_anomalies(frame)
+    with pytest.raises(TypeError, match=r"with a column a series, got ndarray: take .*pd\.DataFrame\(df\)"):
+        detect_anomalies(panel.to_numpy())
+    with pytest.raises(ValueError, match="season must be a whole number of steps"):
+        detect_anomalies(panel, season=1.5)
+    uneven = panel.index[0] + pd.to_timedelta(np.arange(40) ** 1.9, "s")
+    with pytest.warns(UserWarning, match="on a regular grid of dates"):
+        detect_anomalies(panel.iloc[:40].set_axis(uneven), rate=0.2)

@@ -9,6 +9,8 @@ conformal inference under distribution shift, 2021), because real panels change.
 
 from __future__ import annotations
 
+import warnings
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -38,7 +40,7 @@ def detect_anomalies(
     ----------
     df : pandas.DataFrame
         As neuralforecast takes it, with columns `unique_id`, `ds` and `y`; or as sktime takes it, a column a series.
-        Rows are regular in time. Missing values are NaN.
+        Rows are regular in time; those that are absent count as missing, as do NaN and ``available_mask`` 0.
     rate : float, default 0.01
         Share of the values that are to be called an anomaly where nothing is wrong.
     network : BaseForecaster, optional
@@ -73,25 +75,32 @@ def detect_anomalies(
     """
     import pandas as pd
 
-    if isinstance(rate, bool) or not 0.0 < float(rate) < 1.0:
+    if isinstance(rate, bool) or not isinstance(rate, Real) or not 0.0 < float(rate) < 1.0:
         raise ValueError(
             f"rate must be a share of values between 0 and 1, such as 0.01, got {rate!r}: without false alarms nothing "
             "can be found"
         )
-    table = df.pivot(index="ds", columns="unique_id", values="y") if "unique_id" in getattr(df, "columns", ()) else df
-    table = table.to_frame() if not hasattr(table, "columns") else table
-    values = table.to_numpy(dtype=float)
+    if season is not None and (isinstance(season, bool) or not isinstance(season, Real) or season < 0 or season % 1):
+        raise ValueError(f"season must be a whole number of steps, 0 for none, or None, got {season!r}")
+    table = _table(df)
+    values = table.to_numpy()
     if np.isinf(values).any():
         raise ValueError("df must hold finite numbers, or NaN for missing values; got infinite ones")
-    if empty := [str(name) for name, seen in zip(table.columns, ~np.isnan(values).all(0), strict=True) if not seen]:
+    empty = [str(name) for name, seen in zip(table.columns, ~np.isnan(values).all(0), strict=True) if not seen]
+    if empty or not values.size:
         raise ValueError(f"df must hold a value of each series, got none of {', '.join(empty[:5])}: leave them out")
+    # By a power of two, which rounds nothing: squares of 1e-200 and 1e200 would be zero and infinite.
+    unit = np.ldexp(1.0, np.frexp(np.nanmax(values / 2, axis=0) - np.nanmin(values / 2, axis=0))[1])
+    values = values / unit
     needed = LEAST_STEPS + int(np.ceil(1.0 / rate / values.shape[1])) + 1
     if len(values) < needed:
         raise ValueError(
             f"df must have at least {needed} rows for rate={rate:g} of {values.shape[1]} series, got {len(values)}: "
             "give more rows, or a larger rate"
         )
-    quantiles = rolling_quantiles(load_base() if network is None else network, values, season)
+    quantiles = rolling_quantiles(
+        load_base() if network is None else network, values, None if season is None else int(season)
+    )
     scores = np.fmax(surprise(values, quantiles), stillness(values, quantiles))
     anomaly, threshold = alarms(scores, rate)
     # Neighbours of a broken sensor are flagged, too; the one that is furthest off is to blame.
@@ -103,14 +112,112 @@ def detect_anomalies(
         {
             "unique_id": table.columns[column],
             "ds": table.index[row],
-            "y": values[judged],
-            "forecast": quantiles[..., 4][judged],
+            "y": (values * unit)[judged],
+            "forecast": (quantiles[..., 4] * unit)[judged],
             "score": scores[judged],
             "threshold": threshold[judged],
             "anomaly": anomaly[judged],
             "source": source[judged],
         }
     )
+
+
+def _table(df: Any) -> Any:
+    """A frame of either host as a column a series, rows in order on their grid, NaN where one is missing."""
+    import pandas as pd
+
+    if hasattr(df, "to_dicts"):  # of polars
+        df = pd.DataFrame(df.to_dict(as_series=False))
+    df = df.to_frame() if isinstance(df, pd.Series) else df
+    if not isinstance(df, pd.DataFrame) or isinstance(df.index, pd.MultiIndex):
+        got = "a MultiIndex" if isinstance(df, pd.DataFrame) else type(df).__name__
+        raise TypeError(
+            f"df must be a frame with columns unique_id, ds and y, or with a column a series, got {got}: take "
+            "df.reset_index(), or pd.DataFrame(df)"
+        )
+    if not df.columns.is_unique:
+        twice = df.columns[df.columns.duplicated()][0]
+        raise ValueError(f"df must have each column once, got {twice!r} more than once: rename one")
+    if long := "unique_id" in df.columns:
+        if lacking := sorted({"ds", "y"} - {*df.columns}):
+            raise ValueError(f"df must have the columns unique_id, ds and y, got none of {lacking}: rename yours")
+        if (lost := df[["unique_id", "ds"]].isna().any(axis=1).to_numpy()).any():
+            raise ValueError(
+                f"df must have an id and a date in each row, got none in row {lost.argmax()}: leave it out"
+            )
+        y = df["y"].where(df["available_mask"] > 0) if "available_mask" in df.columns else df["y"]
+        numbers = _numbers(y.to_frame())["y"]
+        if (again := df.duplicated(["unique_id", "ds"])).any():
+            raise ValueError(
+                f"df must hold each date once in a series, got {df['ds'][again].iloc[0]} twice in series "
+                f"{df['unique_id'][again].iloc[0]!r}: drop a row, as df.drop_duplicates(['unique_id', 'ds']) does"
+            )
+        table = df.assign(y=numbers).pivot(index="ds", columns="unique_id", values="y")
+    else:
+        table = _numbers(df)
+    index = table.index
+    if pd.api.types.is_datetime64_any_dtype(index.dtype):  # pyarrow's too
+        index = table.index = pd.DatetimeIndex(index)
+    times = (pd.DatetimeIndex, pd.PeriodIndex, pd.TimedeltaIndex)
+    if not isinstance(index, times) and not pd.api.types.is_integer_dtype(index):
+        where = "column 'ds'" if long else "its index"
+        raise ValueError(
+            f"df must have dates, periods or whole numbers in {where}, got {index.dtype} such as {[*index[:1]]}: take "
+            "pd.to_datetime, with dayfirst=True where the day comes first"
+        )
+    if index.hasnans or index.has_duplicates:
+        what = "none" if index.hasnans else f"{index[index.duplicated()][0]} twice"
+        raise ValueError(f"df must have a date in each row of its index and each once, got {what}: drop the row")
+    table = table.sort_index()
+    return table.reindex(_grid(table.index))
+
+
+def _numbers(frame: Any) -> Any:
+    """All columns as floats; a ValueError names the one that holds no real numbers."""
+    columns = {}
+    for name, column in frame.items():
+        try:
+            if column.dtype.kind in "cmM":
+                raise TypeError
+            columns[name] = column.astype("float64" if column.dtype.kind != "O" else object).to_numpy(
+                float, na_value=np.nan
+            )
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"df must hold real numbers in column {name!r}, got {column.dtype} such as {[*column[:1]]}: leave the "
+                "column out, or make dates the index"
+            ) from None
+    return frame.__class__(columns, index=frame.index, columns=frame.columns)
+
+
+def _grid(index: Any) -> Any:
+    """All steps from the first to the last date of a sorted index; a warning where there is no such grid."""
+    import pandas as pd
+
+    if len(index) < 3:
+        return index
+    if isinstance(index, pd.PeriodIndex):
+        return pd.period_range(index[0], index[-1], freq=index.freq)
+    if pd.api.types.is_integer_dtype(index):
+        return pd.RangeIndex(index[0], index[-1] + 1, int(np.gcd.reduce(np.diff(index)))).rename(index.name)
+    steps = index[1:] - index[:-1]
+    # A stretch without a gap tells the calendar's steps, such as months.
+    named = (
+        []
+        if isinstance(index, pd.TimedeltaIndex)
+        else [pd.infer_freq(index[start : start + 8]) for start in range(0, max(1, min(len(index) - 7, 400)), 4)]
+    )
+    range_of = pd.timedelta_range if isinstance(index, pd.TimedeltaIndex) else pd.date_range
+    for freq in dict.fromkeys([*filter(None, named), steps.min()]):
+        grid = range_of(index[0], index[-1], freq=freq)
+        if len(grid) <= 20 * len(index) and index.isin(grid).all():
+            return grid.rename(index.name).as_unit(index.unit)
+    warnings.warn(
+        f"df should have rows on a regular grid of dates, got distances from {steps.min()} to {steps.max()}: each row "
+        "counts as one step. Take df.resample('h').mean(), or another grid",
+        stacklevel=4,
+    )
+    return index
 
 
 @torch.no_grad()
@@ -150,11 +257,14 @@ def stillness(values: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
     L, C = values.shape
     same = np.abs(np.diff(values, axis=0)) <= 1e-6 * np.nanstd(values, axis=0)
     score = np.zeros((L, C))
-    run, longest = np.zeros(C), np.zeros(C)
+    run, longest, moved = np.zeros(C), np.zeros(C), np.zeros(C, dtype=bool)
     for row in range(1, L):
         longest = np.where(same[row - 1], longest, np.maximum(longest, run))
         run = np.where(same[row - 1], run + 1.0, 0.0)
         score[row] = (run / (longest + _STILL)) ** _STILL_POWER
+        # What has never moved, such as a counter that stays zero, is no broken sensor.
+        moved |= np.isfinite(values[row]) & np.isfinite(values[row - 1]) & ~same[row - 1]
+        score[row] = np.where(moved, score[row], np.minimum(score[row], 1.0))
     return np.where(np.isfinite(values) & np.isfinite(quantiles[..., 4]), score, np.nan)
 
 

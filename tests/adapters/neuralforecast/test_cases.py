@@ -130,7 +130,7 @@ def test_a_new_process_forecasts_the_same_for_ids_of_every_kind(
     "name",
     [
         datetime.date(2024, 1, 1), uuid.UUID(int=5), decimal.Decimal("1.10"), b"a", (1, "a"), datetime.time(5),
-        pd.Period("2024-01", "M"), pd.Interval(0, 1),
+        pd.Period("2024-01", "M"), pd.Interval(0, 1), 2**64,
     ],
     ids=lambda name: type(name).__name__,
 )  # fmt: skip
@@ -286,3 +286,19 @@ def test_numbers_that_leave_float32_no_room_are_refused(panel: Callable, forecas
     np.testing.assert_allclose(*forecasts, rtol=1e-5)
     with pytest.raises(ValueError, match=r"df must hold numbers up to 1e\+33, got .*e\+3\d in column 'y' of series"):
         host.fit(panel(2).assign(y=lambda rows: rows["y"] * 1e34))
+
+
+@pytest.mark.parametrize(
+    ("scale", "trained", "said"),
+    [
+        (1e-60, False, "rounded to multiples of 1.4013e-45 .* multiply it by a large number"),
+        (1e-33, False, r"should change by 1e-29 to 1e\+33"),
+        (1e-20, True, r"should change by 1e-12 to 1e\+18"),
+        (1e25, True, r"should change by 1e-12 to 1e\+18"),
+    ],
+)
+def test_numbers_of_a_size_that_no_loss_can_have(panel: Callable, forecaster: Callable, scale, trained, said) -> None:
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "h": 3}
+    model = MVPA(input_size=8, n_series=2, max_steps=1, **quiet) if trained else MVPA.from_pretrained("base", **quiet)
+    with pytest.warns(UserWarning, match=said):
+        forecaster(model).fit(panel(2).assign(y=lambda rows: rows["y"] * scale))

@@ -140,3 +140,23 @@ def test_effects_refuse_what_fit_refuses(panel: Callable) -> None:
     frame = panel(2).assign(x=lambda df: np.arange(len(df)) % 7.0)
     with pytest.raises(ValueError, match="df must hold real numbers in column 'x', got 1j in row 0"):
         model.effects(frame.assign(x=1j))
+
+
+def test_categories_of_numbers_are_no_numbers(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+    """The host reads their codes: 0, 1, 2 for .1, .2, .3."""
+    frame = panel(2).assign(x=lambda df: pd.Categorical(np.arange(len(df)) % 3 / 10))
+    with pytest.raises(ValueError, match=r"df must hold real numbers in column 'x', got category: take df\['x'\]"):
+        forecaster(tiny(2, futr_exog_list=["x"])).fit(frame)
+
+
+def test_infinite_static_numbers_are_named(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+    frame = panel(2)
+    static = pd.DataFrame({"unique_id": frame["unique_id"].unique(), "size": [1.0, np.inf]})
+    with pytest.raises(ValueError, match="static_df must hold finite numbers, got inf in column 'size' of series"):
+        forecaster(tiny(2, stat_exog_list=["size"])).fit(frame, static_df=static)
+
+
+@pytest.mark.parametrize("option", [{"step_size": 0}, {"step_size": 1.5}, {"n_windows": 0}])
+def test_windows_are_counted(option: dict[str, Any], panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(option))} must be a whole number of at least 1, got"):
+        forecaster(tiny(2)).cross_validation(panel(2), **option)

@@ -121,3 +121,15 @@ def test_a_long_table_is_told_to_pivot():
         MVPAForecaster(max_steps=1).fit(table, fh=[1])
     wide = table.pivot(index="date", columns="store", values="sales")
     assert MVPAForecaster(max_steps=1).fit(wide, fh=[1]).predict().shape == (1, 2)
+
+
+def test_new_rows_that_would_be_misplaced_are_refused():
+    y = pd.Series(np.arange(40.0), index=pd.period_range("2020-01", periods=40, freq="M"))
+    forecaster = MVPAForecaster(max_steps=1).fit(y[:30], fh=[1])
+    for rows, message in (
+        (y[30:].reset_index(drop=True), "y must have an index of the kind that y had in fit, period such as 2022-06"),
+        (y.iloc[[30, 31, 31]], "y must have each date once, got 2022-08 more than once"),
+        (y[:29:-1], "y must have its rows in order of time"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            forecaster.update(rows)
