@@ -1,7 +1,5 @@
 """The transformer block and the stack, against their equations."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional as F

@@ -1,13 +1,11 @@
 """Files that are whole or not there."""
 
-from __future__ import annotations
-
 import json
 import os
-import resource
 from pathlib import Path
 
 import pytest
+from support.made_up_recordings import disk_of
 
 from mvpa_ts.files import replaced, write_bytes, write_csv, write_json, write_text
 
@@ -39,13 +37,8 @@ def test_a_failure_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, place
 def test_a_full_disk_is_reported_with_the_files_name(tmp_path):
     """A limit on the size of files stands for it."""
     write_text(tmp_path / "file", "old")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with pytest.raises(OSError, match=r"so it was not written and an older one is whole: '.*file'"):
-            write_text(tmp_path / "file", "x" * 5000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with disk_of(1000), pytest.raises(OSError, match=r"so it was not written and an older one is whole: '.*file'"):
+        write_text(tmp_path / "file", "x" * 5000)
     assert (tmp_path / "file").read_text() == "old"
 
 

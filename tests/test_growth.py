@@ -1,7 +1,5 @@
 """The house grows only with a reason: the numbers of `tests/growth.csv`, and planted growth that must be seen."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shutil

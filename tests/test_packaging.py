@@ -1,7 +1,5 @@
 """What is shipped, and what an import costs."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """What `SECURITY.md` promises of every reader: no code from files, no network unless asked, no identity in outputs."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import re
@@ -17,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.edf_files import signals_of
 
 MVPFORMER: dict[str, Any] = {
     "dim": 4,
@@ -217,9 +216,7 @@ def test_detection_asks_no_network_and_writes_no_identity(tmp_path, files, capfd
     from mvpa_ts.ieeg.commands.main import main
 
     generator = np.random.default_rng(0)
-    signals = [
-        edfio.EdfSignal(generator.normal(0, 50, 512 * 40), 512, label=f"A{n}", physical_dimension="uV") for n in (1, 2)
-    ]
+    signals = signals_of(["A1", "A2"], generator.normal(0, 50, (2, 512 * 40)))
     patient = edfio.Patient(code="X99-KEY", sex="F", birthdate=date(1970, 5, 5), name="Jane_Roe")
     note = edfio.EdfAnnotation(3, 0, "Jane Roe moves")
     edfio.Edf(signals, patient=patient, annotations=[note]).write(tmp_path / "recording.edf")

@@ -1,9 +1,6 @@
 """Random numbers of one's own: threads do not take each other's, and the state of the process stays as it was."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -36,7 +33,7 @@ _DRAWS = {
 
 
 @pytest.mark.parametrize("name", _DRAWS)
-def test_the_numbers_are_those_of_torchs_seed_and_the_state_stays(name: str) -> None:
+def test_the_numbers_are_those_of_torchs_seed_and_the_state_stays(name):
     torch.manual_seed(3)
     expected = _DRAWS[name]()
     torch.manual_seed(4)
@@ -47,7 +44,7 @@ def test_the_numbers_are_those_of_torchs_seed_and_the_state_stays(name: str) -> 
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_without_a_seed_it_goes_on_from_the_state_in_force() -> None:
+def test_without_a_seed_it_goes_on_from_the_state_in_force():
     torch.manual_seed(5)
     with OwnRandomState():
         first = torch.rand(3)
@@ -60,7 +57,7 @@ def test_without_a_seed_it_goes_on_from_the_state_in_force() -> None:
     assert OwnRandomState.current() is None
 
 
-def test_generators_that_are_given_count() -> None:
+def test_generators_that_are_given_count():
     expected = torch.rand(3, generator=torch.Generator().manual_seed(7))
     with OwnRandomState(8):
         assert torch.equal(torch.rand(3, generator=torch.Generator().manual_seed(7)), expected)
@@ -98,7 +95,7 @@ def _regressor() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("fit", [_forecaster, _classifier, _regressor])
-def test_threads_give_what_one_run_alone_gives(fit: Callable[[], torch.Tensor]) -> None:
+def test_threads_give_what_one_run_alone_gives(fit):
     torch.manual_seed(1)
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[union-attr, index]
     alone = fit()
@@ -111,7 +108,7 @@ def test_threads_give_what_one_run_alone_gives(fit: Callable[[], torch.Tensor]) 
     assert np.random.get_state()[1].tolist() == states[2]  # type: ignore[union-attr, index]
 
 
-def test_files_are_read_without_a_draw(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_files_are_read_without_a_draw(tmp_path):  # type: ignore[no-untyped-def]
     from mvpa_ts.forecasting.fitted import FittedForecaster
 
     config = ForecastingConfig(6, 12, patch_length=6, patch_stride=6, dim=8, mlp_dim=8)

@@ -1,7 +1,5 @@
 """The average of weights against a scalar loop."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,11 +1,8 @@
 """Saving and loading: exact, strict, and safe when writing fails."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
-import resource
 import shutil
 import socket
 import subprocess
@@ -16,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.made_up_recordings import disk_of, seeded
 
 from mvpa_ts.ieeg.model.configuration import mvpformer_tiny
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
@@ -23,14 +21,9 @@ from mvpa_ts.ieeg.model.pretrained import pretrained_config
 from mvpa_ts.weights import built_for, check_sizes, read_weights
 
 
-def make_model(**changes: Any) -> MVPFormer:
-    torch.manual_seed(0)
-    return MVPFormer(mvpformer_tiny(**changes)).eval()
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    make_model().save_pretrained(tmp_path / "model")
+    seeded().save_pretrained(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -43,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     ids=["default", "changed"],
 )
 def test_round_trip(changes, tmp_path):
-    model = make_model(**changes)
+    model = seeded(**changes)
     model.save_pretrained(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "config.json", "model.safetensors"]
     loaded = MVPFormer.from_pretrained(tmp_path)
@@ -61,7 +54,7 @@ def test_what_is_read_lies_where_torch_puts_it(folder):
 
 
 def test_precision_is_kept(tmp_path):
-    make_model().bfloat16().save_pretrained(tmp_path)
+    seeded().bfloat16().save_pretrained(tmp_path)
     assert {p.dtype for p in MVPFormer.from_pretrained(tmp_path).parameters()} == {torch.bfloat16}
 
 
@@ -173,20 +166,15 @@ def test_without_a_network_a_missing_model_fails_in_seconds(failure, tmp_path):
 def test_a_failed_write_leaves_the_older_model_whole(folder):
     """A limit on the size of files stands for a full disk."""
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    larger = make_model(num_layers=3)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
-    try:
-        with pytest.raises(OSError, match=r"cannot write .*model.safetensors"):
-            larger.save_pretrained(folder)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    larger = seeded(num_layers=3)
+    with disk_of(100_000), pytest.raises(OSError, match=r"cannot write .*model.safetensors"):
+        larger.save_pretrained(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     MVPFormer.from_pretrained(folder)
 
 
 def test_saving_over_an_older_model(folder):
-    make_model(num_layers=1).save_pretrained(folder)
+    seeded(num_layers=1).save_pretrained(folder)
     assert MVPFormer.from_pretrained(folder).config.num_layers == 1
     shutil.rmtree(folder)
 
@@ -206,7 +194,7 @@ def test_hub_upload_sends_both_files(folder, monkeypatch, tmp_path):
             return "address"
 
     monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", Api)
-    assert make_model().save_pretrained(tmp_path / "here", push_to_hub=True, repo_id="me/model") == "address"
+    assert seeded().save_pretrained(tmp_path / "here", push_to_hub=True, repo_id="me/model") == "address"
     assert sent == {"repo_id": "me/model", "files": ["README.md", "config.json", "model.safetensors"]}
 
 
@@ -220,7 +208,7 @@ def test_no_connection_for_an_upload_is_said_in_words(monkeypatch, tmp_path):
     with pytest.raises(
         OSError, match=r"saved in .*here, but not sent to me/model: .* could not be reached .*connection"
     ):
-        make_model().save_pretrained(tmp_path / "here", push_to_hub=True, repo_id="me/model")
+        seeded().save_pretrained(tmp_path / "here", push_to_hub=True, repo_id="me/model")
     assert (tmp_path / "here" / "model.safetensors").is_file()
 
 
@@ -250,7 +238,7 @@ class TestBuiltFor:
         check_sizes({"dim": 3, "num_layers": 2, "dropout": 0.5, "shuffled": True, "window": None}, self.weights, "x")
 
 
-def test_weights_without_safetensors_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_without_safetensors_say_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(ImportError, match="pip install safetensors"):
         read_weights(tmp_path / "model.safetensors")

@@ -1,7 +1,5 @@
 """Windows: which rows are read, learned and held out, against loops over them."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -106,8 +106,7 @@ def human_maps(file: Path) -> list[OnsetMap]:
     maps = []
     for before, during in zip(data["pre"], data["ict"], strict=True):
         recording = Recording.from_array(np.concatenate([before, during]).T, 400.0, names, "µV")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             maps.append(onset_map(Segments(recording), (10.0, 20.0)))
     return maps
 

@@ -98,7 +98,8 @@ def _list_left_out(data: Any, folder: Path) -> None:
     """Print, and write beside the model, what was left out of the recordings that train and validate."""
     from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, listing, not_read, of_recording, write_left_out
 
-    sources = [Path(item) for item in (*(data.sources or ()), *(data.validation_sources or ())) if _is_path(item)]
+    given = (*(data.sources or ()), *(data.validation_sources or ()))
+    sources = [Path(item) for item in given if isinstance(item, (str, Path))]
     others, links = not_read(sources)
     rows = [*dict.fromkeys([*others, *links])]
     for dataset in (data.training, data.validation):
@@ -108,10 +109,6 @@ def _list_left_out(data: Any, folder: Path) -> None:
     write_left_out(folder, rows)
     for line in listing(rows, folder / LEFT_OUT):
         print(line, file=sys.stderr)
-
-
-def _is_path(item: Any) -> bool:
-    return isinstance(item, (str, Path))
 
 
 def _train_more(first: Any, again: Callable[[Sequence[str]], object]) -> None:

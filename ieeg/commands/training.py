@@ -258,8 +258,7 @@ def _quiet() -> Iterator[None]:
     try:
         for logger in loggers:
             logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PossibleUserWarning)
+        with warnings.catch_warnings(action="ignore", category=PossibleUserWarning):
             # Processes of a distributed run are started with sys.argv, which is the same command line.
             warnings.filterwarnings("ignore", message=".*LightningCLI's args parameter.*")
             warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")  # continuing

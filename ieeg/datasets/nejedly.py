@@ -167,9 +167,8 @@ def pad_symmetrically(signal: Signal, samples: int) -> Signal:
 class NejedlyDataset(Dataset[dict[str, Any]]):
     """Segments as items for `collate`: one channel, one model segment; "ictal" means pathology here."""
 
-    def __init__(self, segments: Sequence[NejedlySegment], preprocessing: Preprocessing | None = None) -> None:
+    def __init__(self, segments: Sequence[NejedlySegment]) -> None:
         self.segments = list(segments)
-        self.preprocessing = preprocessing
         self.subjects = tuple(segment.patient for segment in segments)
         self.ictal = np.array([segment.pathological for segment in segments])
 
@@ -179,7 +178,7 @@ class NejedlyDataset(Dataset[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         """See `SpanDataset.__getitem__`."""
         segment = self.segments[index]
-        signal = read_nejedly(segment, self.preprocessing)
+        signal = read_nejedly(segment)
         return {
             "signal": torch.from_numpy(signal),
             "token_mask": torch.ones(1, 1, dtype=torch.bool),

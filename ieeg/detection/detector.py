@@ -145,15 +145,13 @@ class Detector:
         return self.config.threshold if self.linear is None else 0.5
 
     def __repr__(self) -> str:
-        rules = next((name for name, named in RULES.items() if self._has_rules(named)), "own")
+        known = {dataclasses.replace(named, threshold=self.threshold): name for name, named in RULES.items()}
+        rules = known.get(self.rules, "own")
         channels = repr(self.channels) if isinstance(self.channels, str) else f"{len(self.channels)} by name"
         return (
             f"<Detector {self.model_name or 'of a model in memory'}: threshold {self.threshold:g}, rules {rules}, "
             f"channels {channels}>"
         )
-
-    def _has_rules(self, rules: EventRules) -> bool:
-        return dataclasses.replace(rules, threshold=self.threshold) == self.rules
 
     @property
     def context(self) -> int:

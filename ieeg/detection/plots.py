@@ -114,7 +114,6 @@ def plot_channel_map(
     values: npt.ArrayLike,
     dropped: Mapping[str, str] | None = None,
     positions: Mapping[str, Sequence[float]] | None = None,
-    label: str = "RMS (µV)",
 ) -> Figure:
     """Channels by value: at their positions where these are known, else by electrode and contact.
 
@@ -126,8 +125,6 @@ def plot_channel_map(
         Electrodes among them are drawn in grey; others, such as an EKG, are not drawn.
     positions : mapping of name to (x, y, z), optional
         Used if every one of `names` has one.
-    label : str
-        Of the colour bar.
     """
     colours = np.asarray(values, dtype=np.float64)
     left_out = [name for name in left_out_electrodes(dropped or {}) if name not in names]
@@ -143,7 +140,7 @@ def plot_channel_map(
             axis.scatter(grey[:, first], grey[:, second], color="0.8", s=15)
             drawn = axis.scatter(where[:, first], where[:, second], c=colours, s=30, cmap="viridis")
             axis.set(xlabel="xyz"[first], ylabel="xyz"[second], aspect="equal")
-        figure.colorbar(drawn, ax=axes, label=label)
+        figure.colorbar(drawn, ax=axes, label="RMS (µV)")
         return figure
     everything = [everything[index] for index in natural_order(everything)]
     wires = list(dict.fromkeys(_wire(name)[0] for name in everything))
@@ -160,7 +157,7 @@ def plot_channel_map(
     axis.set(xlabel="contact", ylabel="electrode")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.invert_yaxis()
-    figure.colorbar(drawn, ax=axis, label=label)
+    figure.colorbar(drawn, ax=axis, label="RMS (µV)")
     if left_out:
         axis.legend(loc="upper left", bbox_to_anchor=(0.0, 1.15))
     return figure

@@ -28,7 +28,7 @@ ADAPTER_WEIGHTS_NAME = "adapter_model.safetensors"
 BASE_NAME = "base.json"
 
 
-def lora_config(rank: int = 8, alpha: int = 16, dropout: float = 0.0) -> LoraConfig:
+def lora_config(rank: int = 8, alpha: int = 16) -> LoraConfig:
     """Adapters on the query and value projections of every block; head and amplitude map are trained whole.
 
     Rank 8 and alpha 16 are the paper's: 0.33 % of the weights of MVPFormer-S, 0.11 % of M, beside the head.
@@ -38,7 +38,6 @@ def lora_config(rank: int = 8, alpha: int = 16, dropout: float = 0.0) -> LoraCon
     return LoraConfig(
         r=rank,
         lora_alpha=alpha,
-        lora_dropout=dropout,
         target_modules=["query", "value"],
         modules_to_save=["head", "amplitude"],
     )

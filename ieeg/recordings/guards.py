@@ -90,8 +90,7 @@ def noted() -> Iterator[list[str]]:
     notes: list[str] = []
     caught: list[warnings.WarningMessage] = []
     try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as caught:
             yield notes
     finally:
         notes += dict.fromkeys(str(said.message) for said in caught if issubclass(said.category, UserWarning))

@@ -482,8 +482,7 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
 
     options: dict[str, Any] = {} if include is None else {"include": list(include), "exclude_after_unique": True}
     encoding = "utf8"
-    with damage_is_an_error(path), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with damage_is_an_error(path), warnings.catch_warnings(record=True, action="always") as caught:
         try:
             raw = mne.io.read_raw(path, preload=False, verbose="warning", **options)
         except Exception as error:

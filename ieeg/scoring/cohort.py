@@ -135,10 +135,8 @@ def cohort_report(
     results: Sequence[SubjectResult],
     groups: Mapping[str, Sequence[str]] | None = None,
     *,
-    segments: int = 300,
     draws: int = 250,
     resamples: int = 2000,
-    confidence: float = 0.95,
     seed: int = 0,
 ) -> CohortReport:
     """Score a cohort.
@@ -148,11 +146,10 @@ def cohort_report(
     results : sequence of SubjectResult
     groups : mapping of name to subjects, optional
         For SWEC ``all50`` and ``unseen32``; see `mvpa_ts.ieeg.datasets.cohort`. Default: all subjects, as "all".
-    segments, draws
+    draws
         As in `sampled_kappa`.
     resamples : int, default 2000
         Bootstrap samples, drawn over subjects, because segments of one subject are not independent.
-    confidence : float, default 0.95
     seed : int, default 0
 
     Raises
@@ -177,7 +174,6 @@ def cohort_report(
         return sampled_kappa(
             result.labels,
             result.episodic if episodic else result.predictions,
-            segments=segments,
             draws=draws,
             scheme=scheme,
             seed=seed,
@@ -197,7 +193,7 @@ def cohort_report(
     for name, members in chosen.items():
         rows = table[table["subject"].isin(members)]
         people = [by_name[member] for member in members]
-        summaries += _summary(name, rows, people, resamples, confidence, seed)
+        summaries += _summary(name, rows, people, resamples, seed)
         shares.append(_shares(name, rows))
         regressions += regression_rows(name, rows)
     regression = pd.DataFrame(regressions, columns=COLUMNS)
@@ -228,10 +224,9 @@ def bootstrap_interval(
     count: int,
     *,
     resamples: int = 2000,
-    confidence: float = 0.95,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Return the percentile interval of a statistic of rows drawn with replacement; NaN for fewer than two rows.
+    """Return the 95 % percentile interval of a statistic of rows drawn with replacement; NaN for fewer than two rows.
 
     `statistic` receives row numbers [count]. Samples in which it is NaN are left out.
     """
@@ -243,8 +238,7 @@ def bootstrap_interval(
     values = values[~np.isnan(values)]
     if not values.size:
         return math.nan, math.nan
-    tail = 50 * (1 - confidence)
-    low, high = np.percentile(values, [tail, 100 - tail])
+    low, high = np.percentile(values, [2.5, 97.5])
     return float(low), float(high)
 
 
@@ -337,12 +331,12 @@ def _pooled(people: Sequence[SubjectResult]) -> dict[str, Callable[[npt.NDArray[
 
 
 def _summary(
-    group: str, table: pd.DataFrame, people: Sequence[SubjectResult], resamples: int, confidence: float, seed: int
+    group: str, table: pd.DataFrame, people: Sequence[SubjectResult], resamples: int, seed: int
 ) -> list[dict[str, object]]:
     pooled = _pooled(people)
     extra = sorted({name for person in people for name in person.similarities})
     everyone = np.arange(len(people))
-    interval = partial(bootstrap_interval, resamples=resamples, confidence=confidence, seed=seed)
+    interval = partial(bootstrap_interval, resamples=resamples, seed=seed)
     rows = []
     for measure in (*MEASURES, *extra):
         values = table[measure].to_numpy(np.float64)

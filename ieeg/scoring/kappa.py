@@ -116,7 +116,6 @@ def sampled_kappa(
     segments: int = 300,
     draws: int = 250,
     scheme: Scheme = "uniform",
-    confidence: float = 0.95,
     seed: int = 0,
 ) -> KappaEstimate:
     """Compute kappa over random draws of segments, without repetition within a draw.
@@ -135,7 +134,6 @@ def sampled_kappa(
         other segments in the ratio of the recording, but at least one of each kind that it holds. If less than one in
         `segments` is a seizure segment, this makes seizures more frequent than they are, and kappa higher. Such a kappa
         holds for the `prevalence` of the estimate; do not compare it with the kappa of the recording.
-    confidence : float, default 0.95
     seed : int, default 0
 
     Raises
@@ -167,10 +165,9 @@ def sampled_kappa(
     values = _kappa(truth[chosen], positive[chosen])
     undefined = int(np.isnan(values).sum())
     defined = values[~np.isnan(values)]
-    tail = 50 * (1 - confidence)
-    low, high = np.percentile(defined, [tail, 100 - tail]).tolist() if defined.size else (math.nan, math.nan)
+    low, high = np.percentile(defined, [2.5, 97.5]).tolist() if defined.size else (math.nan, math.nan)
     prevalence = float(truth[chosen].mean())
-    whole = kappa_interval(truth, positive, confidence)
+    whole = kappa_interval(truth, positive)
     return KappaEstimate(values, prevalence, undefined, scheme, low, high, *whole)
 
 

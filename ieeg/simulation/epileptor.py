@@ -15,6 +15,8 @@ SLOW_STEPS = 4
 DURATION = 0.27
 # Model time before the first discharge for each unit of τ0, about.
 ONSET = 0.06
+# Strength of the permittivity coupling; 2 recruits nodes with x0 down to −2.5.
+_COUPLING = 2.0
 _I1, _I2, _TAU2, _GAMMA = 3.1, 0.45, 10.0, 0.01
 
 
@@ -23,7 +25,6 @@ def epileptor(
     tau0: NDArray[np.float64],
     num_steps: int,
     *,
-    coupling: float = 2.0,
     noise: float = 0.01,
     z: float = 2.93,
     generator: np.random.Generator,
@@ -41,8 +42,6 @@ def epileptor(
         Excitability of the K nodes of S seizures; above about −2.06 a node seizes by itself.
     tau0 : array, shape (S,)
         Slow time constant; sets the seizure's length, see `DURATION`.
-    coupling : float
-        Strength of the permittivity coupling; 2 recruits nodes with x0 down to −2.5.
     z : float
         Slow variable at the start; seizures begin where it has fallen to about 2.9.
 
@@ -64,7 +63,7 @@ def epileptor(
         for start in range(0, num_steps, SLOW_STEPS):
             mean = sum(node.x1 for node in nodes) / len(nodes)
             for node, push in zip(nodes, pushes, strict=True):
-                node.move_slow(rate, coupling * (mean - node.x1))
+                node.move_slow(rate, _COUPLING * (mean - node.x1))
                 node.move_fast(push[start : start + SLOW_STEPS])
         potential[:, seizure] = np.transpose([node.potential for node in nodes])
         activity[:, seizure] = np.transpose([node.activity for node in nodes])

@@ -271,7 +271,8 @@ def fit_forecaster(
     scalings = [Scaling.of(each.values) for each in series] if scalings is None else scalings
     if len(scalings) != len(series):
         raise ValueError(f"scalings must be {len(series)}, one for each series, got {len(scalings)}")
-    feature_scaling = _feature_scaling(series)
+    features = [each.features for each in series if each.features is not None]
+    feature_scaling = FeatureScaling.of(np.concatenate(features)) if features else None
     if start is not None and start.feature_scaling is not None and feature_scaling is not None:
         feature_scaling = start.feature_scaling.wider(feature_scaling)
     windows = series_windows(
@@ -340,11 +341,6 @@ def _check(series: Sequence[Series], config: ForecastingConfig, levels: tuple[fl
         raise ValueError(f"features must have future_size = {config.future_size} columns, got {sorted(sizes)}")
     if config.num_outputs != len(levels):
         raise ValueError(f"num_outputs ({config.num_outputs}) must be the number of levels ({len(levels)})")
-
-
-def _feature_scaling(series: Sequence[Series]) -> FeatureScaling | None:
-    features = [each.features for each in series if each.features is not None]
-    return FeatureScaling.of(np.concatenate(features)) if features else None
 
 
 def _range(series: Sequence[Series], scalings: Sequence[Scaling]) -> tuple[Tensor, Tensor]:

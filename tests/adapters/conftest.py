@@ -1,18 +1,19 @@
 """Small panels and models for the tests of the adapters."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from support.made_up_networks import SMALL
 
-QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+# Where a host is not installed, its folder is left out.
+collect_ignore = [host for host in ("neuralforecast", "sktime") if find_spec(host) is None]
 
 
 @pytest.fixture(autouse=True)
@@ -56,20 +57,9 @@ def tiny() -> Callable[..., Any]:
     from mvpa_ts.adapters.neuralforecast import MVPA
 
     def make(n_series: int = 4, model: type = MVPA, **options: Any) -> MVPA:
-        defaults: dict[str, Any] = {
-            "h": 6,
-            "input_size": 12,
-            "n_series": n_series,
-            "hidden_size": 8,
-            "n_heads": 2,
-            "patch_len": 4,
-            "max_steps": 2,
-            "windows_batch_size": 8,
-            "dropout": 0.0,
-            **QUIET,
-        }
+        defaults = SMALL | {"h": 6, "n_series": n_series, "patch_len": 4, "max_steps": 2, "dropout": 0.0}
         network = {"mlp_dim": 8, "head_dropout": 0.0, **options.pop("network", {})}
-        return model(**{**defaults, **options}, network=network)
+        return model(**{**defaults, **options, "network": network})
 
     return make
 

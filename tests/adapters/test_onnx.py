@@ -1,7 +1,5 @@
 """A network in ONNX forecasts what it does in PyTorch, in both hosts; what cannot be written is an error."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pictures hold the numbers of the frames that they were given."""
 
-from __future__ import annotations
-
 import builtins
 import sys
 

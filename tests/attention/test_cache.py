@@ -1,9 +1,6 @@
 """A stream through `MVPAttention.step` against the module over all segments at once."""
 
-from __future__ import annotations
-
 import copy
-from typing import Any
 
 import pytest
 import torch
@@ -31,7 +28,7 @@ def codebook(rows: int) -> torch.Tensor:
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("options", [{}, {"window": 2}, {"num_kv_heads": 1, "window": 0}, {"beyond": "clamp"}], ids=str)
 @pytest.mark.parametrize("context", [SEGMENTS, 3])
-def test_every_step_is_the_last_row_of_its_context(context: int, options: dict[str, Any], masked: bool) -> None:
+def test_every_step_is_the_last_row_of_its_context(context, options, masked):
     torch.manual_seed(0)
     attention = MVPAttention(D, 2, **options).double().eval()
     rows = 2 if "beyond" in options else 6
@@ -47,17 +44,17 @@ def test_every_step_is_the_last_row_of_its_context(context: int, options: dict[s
 
 
 @pytest.mark.parametrize("options", [{"causal": False}, {"channel_distance": "signed"}, {"channel_window": 2}], ids=str)
-def test_what_cannot_stream_is_refused(options: dict[str, Any]) -> None:
+def test_what_cannot_stream_is_refused(options):
     with pytest.raises(ValueError, match="a stream needs causal=True, channel_distance='absolute' and channel_window"):
         MVPAttention(D, 2, **options).make_cache(torch.zeros(9, D), torch.zeros(9, D), num_channels=3, context=3)
 
 
-def test_a_codebook_too_short_for_the_stream_is_refused() -> None:
+def test_a_codebook_too_short_for_the_stream_is_refused():
     with pytest.raises(ValueError, match="time_codebook covers 2 positions, the input has 3"):
         MVPAttention(D, 2).make_cache(torch.zeros(2, D), torch.zeros(9, D), num_channels=3, context=3)
 
 
-def test_a_step_without_room_is_refused() -> None:
+def test_a_step_without_room_is_refused():
     attention, x = MVPAttention(D, 2).double(), torch.zeros(1, C, D, dtype=torch.float64)
     cache = attention.make_cache(codebook(3), codebook(C), num_channels=C, context=3)
     with pytest.raises(RuntimeError, match=r"call cache.advance\(\) before each step"):
@@ -73,7 +70,7 @@ def test_a_step_without_room_is_refused() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("skipped", [4, 5])
-def test_a_segment_without_a_step_is_missing(skipped: int) -> None:
+def test_a_segment_without_a_step_is_missing(skipped):
     """Its place holds the keys of an older segment. The buffers move after segment 5."""
     attention, x = MVPAttention(D, 2).double().eval(), torch.randn(SEGMENTS, C, D, dtype=torch.float64)
     cache = attention.make_cache(codebook(3), codebook(C), num_channels=C, context=3)
@@ -86,7 +83,7 @@ def test_a_segment_without_a_step_is_missing(skipped: int) -> None:
     torch.testing.assert_close(newest[0], whole[0, -1], atol=1e-12, rtol=1e-10)
 
 
-def test_a_stream_keeps_no_gradients_and_a_cache_can_be_copied() -> None:
+def test_a_stream_keeps_no_gradients_and_a_cache_can_be_copied():
     """With gradients the graph of the whole stream would stay in memory."""
     attention = MVPAttention(D, 2).double()
     cache = attention.make_cache(codebook(3), codebook(C), num_channels=C, context=3)
@@ -111,14 +108,14 @@ def test_a_stream_keeps_no_gradients_and_a_cache_can_be_copied() -> None:
     ],
     ids=str,
 )
-def test_a_mask_that_does_not_fit_the_stream_is_refused(mask: Any, came: str) -> None:
+def test_a_mask_that_does_not_fit_the_stream_is_refused(mask, came):
     cache = MVPAttention(D, 2).double().make_cache(codebook(3), codebook(C), num_channels=C, context=3)
     with pytest.raises(ValueError, match=rf"channel_mask must be a bool tensor of shape \(4,\), got {came}"):
         cache.advance(mask)
 
 
 @pytest.mark.parametrize("shape", [(C, D), (4, C, D), (1, C - 1, D), (1, C, D + 1)], ids=str)
-def test_a_step_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+def test_a_step_of_another_shape_is_refused(shape):
     attention = MVPAttention(D, 2).double()
     cache = attention.make_cache(codebook(3), codebook(C), num_channels=C, context=3)
     cache.advance()
@@ -126,7 +123,7 @@ def test_a_step_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
         attention.step(torch.zeros(shape, dtype=torch.float64), cache)
 
 
-def test_a_cache_of_another_precision_is_refused() -> None:
+def test_a_cache_of_another_precision_is_refused():
     attention = MVPAttention(D, 2).double()
     cache = attention.make_cache(codebook(3), codebook(C), num_channels=C, context=3)
     cache.advance()
@@ -135,7 +132,7 @@ def test_a_cache_of_another_precision_is_refused() -> None:
 
 
 @torch.no_grad()
-def test_autocast_steps_with_a_cache_made_before() -> None:
+def test_autocast_steps_with_a_cache_made_before():
     attention, x = MVPAttention(D, 2), torch.randn(3, C, D)
     books = codebook(3).float(), codebook(C).float()
     cache = attention.make_cache(*books, num_channels=C, context=3)
@@ -148,13 +145,13 @@ def test_autocast_steps_with_a_cache_made_before() -> None:
 
 
 @pytest.mark.parametrize("name", ["context", "num_channels"])
-def test_a_cache_without_room_is_refused(name: str) -> None:
+def test_a_cache_without_room_is_refused(name):
     with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
         MVPAttention(D, 2).make_cache(codebook(3), codebook(3), **{"num_channels": 3, "context": 3, name: 0})
 
 
 @torch.no_grad()
-def test_a_stream_without_time_and_channel_terms_needs_no_codebook() -> None:
+def test_a_stream_without_time_and_channel_terms_needs_no_codebook():
     attention = MVPAttention(D, 2, components=["content"]).eval()
     x = torch.randn(1, SEGMENTS, C, D, generator=torch.Generator().manual_seed(0))
     cache = attention.make_cache(None, None, num_channels=C, context=SEGMENTS)

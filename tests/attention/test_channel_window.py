@@ -1,7 +1,5 @@
 """A window over channels and shared rows for far channels: the blocks of channels against the reference."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,6 +14,7 @@ from support.attention_checks import (
     INPUTS,
     Case,
     assert_as_accurate_as_reference,
+    assert_equals_reference,
     assert_masked_nan_reaches_nothing,
     covering_cases,
 )
@@ -42,17 +41,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return
 
 
-def assert_equals_reference(case: Case) -> None:
-    expected, actual = case.evaluate("reference"), case.evaluate("separable")
-    for name in expected:
-        torch.testing.assert_close(
-            actual[name], expected[name], atol=1e-10, rtol=1e-9, msg=lambda m, n=name: f"{n}: {m}"
-        )
-
-
 @pytest.mark.parametrize("case", covering_cases(FACTORS), ids=str)
-def test_output_and_gradients(case: Case) -> None:
-    assert_equals_reference(case)
+def test_output_and_gradients(case):
+    assert_equals_reference(case, "separable")
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
@@ -73,11 +64,11 @@ def test_output_and_gradients(case: Case) -> None:
     block_channels=st.integers(1, 8),
     tile_elements=st.integers(1, 4000),
 )
-def test_random_shapes_options_and_tilings(block_channels: int, tile_elements: int, **options: Any) -> None:
+def test_random_shapes_options_and_tilings(block_channels, tile_elements, **options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(channel_blocks, "_BLOCK_CHANNELS", block_channels)
         patch.setattr(tiles, "_TILE_ELEMENTS", tile_elements)
-        assert_equals_reference(Case(**options))
+        assert_equals_reference(Case(**options), "separable")
 
 
 @pytest.mark.parametrize(
@@ -88,14 +79,14 @@ def test_random_shapes_options_and_tilings(block_channels: int, tile_elements: i
     ],
     ids=str,
 )
-def test_gradcheck(case: Case) -> None:
+def test_gradcheck(case):
     options = case.options()
     assert torch.autograd.gradcheck(lambda *x: mvpa_attention(*x, impl="separable", **options), case.inputs())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("channel_distance", ["absolute", "signed"])
-def test_error_in_low_precision(channel_distance: str, dtype: torch.dtype) -> None:
+def test_error_in_low_precision(channel_distance, dtype):
     """Four draws together, and the three biases together: in 128 sums over all tokens one draw's error is luck."""
     wide: dict[str, Any] = {"batch": 3, "kv_heads": 4, "head_dim": 32}
 
@@ -115,12 +106,12 @@ def test_error_in_low_precision(channel_distance: str, dtype: torch.dtype) -> No
 
 @pytest.mark.parametrize("impl", ["reference", "separable"])
 @pytest.mark.parametrize("masks", ["channel", "segment", "token", "all"])
-def test_nan_in_masked_tokens_reaches_nothing(masks: str, impl: str) -> None:
+def test_nan_in_masked_tokens_reaches_nothing(masks, impl):
     assert_masked_nan_reaches_nothing(Case((3, 20), window=1, masks=masks, channel_window=1, channel_reach=2), impl)
 
 
 @pytest.mark.parametrize("impl", ["reference", "separable"])
-def test_content_further_away_than_the_window_changes_nothing_but_its_value_does(impl: str) -> None:
+def test_content_further_away_than_the_window_changes_nothing_but_its_value_does(impl):
     case = Case((2, 20), channel_window=2, channel_reach=1, dense_last_segment=True, window=0)
     inputs = case.inputs()
     query, key, value = inputs[:3]
@@ -141,38 +132,17 @@ def call(**changes: Any) -> Tensor:
     return mvpa_attention(**names | changes)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"channel_window": 0}, "channel_window must be None or a whole number of at least 1 channel, got 0"),
-        ({"channel_window": 1.5}, "channel_window must be None or a whole number of at least 1 channel, got 1.5"),
-        ({"channel_window": True}, "channel_window must be None or a whole number .*got True"),
-        ({"channel_window": 6}, "channel_window must be None or from 1 to C - 1 = 5 channels, got 6"),
-        ({"channel_beyond": "wrap"}, "channel_beyond must be 'error' or 'clamp', got 'wrap'"),
-        ({"channel_key": torch.zeros(3, 2, 4), "channel_window": 1}, "channel_key must have R ≥ 6 rows.*R = 3"),
-        ({"channel_key": torch.zeros(0, 2, 4), "channel_beyond": "clamp"}, "channel_key must have R ≥ 1 rows.*R = 0"),
-        (
-            {"channel_key": torch.zeros(4, 2, 4), "channel_beyond": "clamp", "channel_distance": "signed"},
-            "channel_key must have an odd number of rows",
-        ),
-    ],
-)
-def test_errors_name_the_argument_and_what_came(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        call(**changes)
-
-
-def test_triton_says_that_it_has_no_channel_window() -> None:
+def test_triton_says_that_it_has_no_channel_window():
     with pytest.raises(RuntimeError, match="impl='triton' cannot run here: the kernels have no channel_window, got 2"):
         call(impl="triton", channel_window=2)
 
 
-def test_numbers_of_numpy_and_torch_count_as_whole() -> None:
+def test_numbers_of_numpy_and_torch_count_as_whole():
     for two in (np.int64(2), torch.tensor(2)):
         torch.testing.assert_close(call(channel_window=two), call(channel_window=2), atol=0, rtol=0)
 
 
-def test_defaults_are_the_released_behaviour() -> None:
+def test_defaults_are_the_released_behaviour():
     torch.testing.assert_close(call(), call(channel_window=None, channel_beyond="error"), atol=0, rtol=0)
     for impl in ("reference", "separable"):
         torch.testing.assert_close(call(impl=impl, channel_window=5), call(impl=impl), atol=1e-12, rtol=0)
@@ -190,7 +160,7 @@ class _Elements(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("components", [("content", "time", "channel"), ("time", "channel"), ("time",)], ids=str)
-def test_work_is_linear_in_channels(components: tuple[str, ...]) -> None:
+def test_work_is_linear_in_channels(components):
     work = []
     for C in (100, 400):
         scratch._kept.__dict__.clear()  # memory of calls before this would spare one of the two its allocations
@@ -207,7 +177,7 @@ def codebooks(time_rows: int, channel_rows: int) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("channel_distance", ["absolute", "signed"])
 @pytest.mark.parametrize("channels", [1, 2, 3, 5, 40])
-def test_the_module_clamps_by_the_same_mechanism(channels: int, channel_distance: Any) -> None:
+def test_the_module_clamps_by_the_same_mechanism(channels, channel_distance):
     """A codebook written out to every distance gives the same, forward and backward, at any number of channels."""
     x = torch.randn(2, 3, channels, 8, generator=torch.Generator().manual_seed(6))
     times, rows = codebooks(5, 7)
@@ -230,8 +200,3 @@ def test_the_module_clamps_by_the_same_mechanism(channels: int, channel_distance
     ]
     for want, found in zip(*gradients, strict=True):
         torch.testing.assert_close(found, want, atol=1e-4, rtol=1e-4)
-
-
-def test_a_module_with_a_window_of_no_channel_is_refused() -> None:
-    with pytest.raises(ValueError, match="channel_window must be None or a whole number of at least 1 channel, got 0"):
-        MVPAttention(8, 2, channel_window=0)

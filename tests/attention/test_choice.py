@@ -1,7 +1,5 @@
 """What impl="auto" takes on a GPU, which need not be there, and what it says about it."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 from types import SimpleNamespace
@@ -43,7 +41,7 @@ def problem(shape: tuple[int, ...] = LARGE, dtype: torch.dtype = torch.bfloat16,
     return replace(usual, **changes)
 
 
-def test_the_kernels_are_taken_where_they_passed() -> None:
+def test_the_kernels_are_taken_where_they_passed():
     assert pick(problem(), False)[0] == "triton"
     assert pick(problem((1, 4, 4, 12, 64)), False)[0] == "reference"
 
@@ -57,14 +55,14 @@ def test_the_kernels_are_taken_where_they_passed() -> None:
     ],
     ids=str,
 )
-def test_what_was_not_checked_on_a_gpu_is_torchs_own(changes: dict[str, Any]) -> None:
+def test_what_was_not_checked_on_a_gpu_is_torchs_own(changes):
     name, reason = pick(problem(**changes), False)
     assert name == "sdpa"
     assert "were checked on this GPU for causal use, all terms and heads of 64" in reason
 
 
 @pytest.mark.parametrize("changed", ["GPU", "torch", "Triton"])
-def test_another_gpu_or_version_takes_torchs_own(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_gpu_or_version_takes_torchs_own(changed, monkeypatch):
     if changed == "GPU":
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA A100")
     else:
@@ -82,14 +80,12 @@ def test_another_gpu_or_version_takes_torchs_own(changed: str, monkeypatch: pyte
     ],
     ids=str,
 )
-def test_what_torchs_own_cannot_do_is_separable(
-    changes: dict[str, Any], needs_lse: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_torchs_own_cannot_do_is_separable(changes, needs_lse, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA A100")
     assert pick(problem(**changes), needs_lse)[0] == "separable"
 
 
-def test_one_line_says_what_was_taken_and_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_line_says_what_was_taken_and_why(caplog):
     choice._logged.clear()
     inputs = Case().inputs()
     with caplog.at_level(logging.INFO, "mvpa_ts"):

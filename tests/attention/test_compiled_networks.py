@@ -1,7 +1,5 @@
 """Whole networks under torch.compile: one graph, forward and backward, for all numbers of channels, masked or not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -35,7 +33,7 @@ def classification() -> tuple[nn.Module, Callable[[int], Tensor], Callable[[Tens
 
 
 @pytest.mark.parametrize("name", ["forecasting", "mvpformer"])
-def test_one_graph_of_a_small_network_serves_all_numbers_of_channels(name: str) -> None:
+def test_one_graph_of_a_small_network_serves_all_numbers_of_channels(name):
     """In the default run: small sizes, with dropout, and the axis of channels alone is dynamic."""
     torch._dynamo.reset()
     torch.manual_seed(0)
@@ -78,7 +76,7 @@ def test_one_graph_of_a_small_network_serves_all_numbers_of_channels(name: str) 
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_one_graph_serves_all_numbers_of_channels(make: Callable[[], Any], masked: bool, backend: str) -> None:
+def test_one_graph_serves_all_numbers_of_channels(make, masked, backend):
     torch._dynamo.reset()
     torch.manual_seed(0)
     network, inputs, masks = make()
@@ -105,7 +103,7 @@ def test_one_graph_serves_all_numbers_of_channels(make: Callable[[], Any], maske
 @pytest.mark.parametrize(
     ("backend", "graphs_of_a_call"), [("eager", 1), pytest.param("aot_eager", 2, marks=pytest.mark.slow)]
 )
-def test_released_rows_of_masked_samples_are_one_graph(backend: str, graphs_of_a_call: int) -> None:
+def test_released_rows_of_masked_samples_are_one_graph(backend, graphs_of_a_call):
     """Also backward, and for all numbers of channels; a row that the codebook lacks is an error there too."""
     torch._dynamo.reset()
     torch.manual_seed(0)

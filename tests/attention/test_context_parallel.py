@@ -1,9 +1,5 @@
 """Segments shared out among processes against one process with all of them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import torch
 import torch.multiprocessing as mp
@@ -17,7 +13,7 @@ from mvpa_ts.attention.context_parallel import segments_read
 
 @pytest.mark.skipif(not distributed.is_available(), reason="this torch is built without distributed training")
 @pytest.mark.parametrize("processes", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (3, 4))])
-def test_outputs_and_gradients_are_those_of_one_process(processes: int, tmp_path: Path) -> None:
+def test_outputs_and_gradients_are_those_of_one_process(processes, tmp_path):
     mp.spawn(process, (processes, str(tmp_path)), nprocs=processes)
     parts = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(processes)]
     for number, case in enumerate(CASES):
@@ -40,7 +36,7 @@ def test_outputs_and_gradients_are_those_of_one_process(processes: int, tmp_path
     ],
     ids=str,
 )
-def test_what_travels_among_four_processes(options: dict, keys: int, values: int) -> None:
+def test_what_travels_among_four_processes(options, keys, values):
     """100 segments: keys of the window's edge alone, values to all that see them."""
     assert received(segments_read(25, 4, **options)) == keys
     assert received(segments_read(25, 4, causal=options["causal"])) == values

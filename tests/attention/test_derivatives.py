@@ -1,7 +1,5 @@
 """The log-sum-exp as an output, second derivatives, and compiled graphs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import shutil
@@ -27,7 +25,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("impl", ALL)
-def test_the_log_sum_exp_is_that_of_the_logits(impl: str) -> None:
+def test_the_log_sum_exp_is_that_of_the_logits(impl):
     """Content alone, without biases: the logits are those of ordinary attention."""
     inputs = [tensor.detach() for tensor in Case((4, 3), kv_heads=1, causal=False).inputs()]
     inputs[5].zero_()
@@ -38,7 +36,7 @@ def test_the_log_sum_exp_is_that_of_the_logits(impl: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_log_sum_exp_and_its_gradients(case: Case) -> None:
+def test_log_sum_exp_and_its_gradients(case):
     def evaluate(impl: str) -> list[Tensor]:
         inputs = case.inputs()
         output, lse = mvpa_attention(*inputs, impl=impl, return_lse=True, **case.options())
@@ -50,7 +48,7 @@ def test_log_sum_exp_and_its_gradients(case: Case) -> None:
 
 
 @pytest.mark.parametrize("impl", ALL)
-def test_a_query_without_a_key_has_minus_infinity(impl: str) -> None:
+def test_a_query_without_a_key_has_minus_infinity(impl):
     segment_mask = torch.tensor([[False] * 4, [False, True, True, True]])
     _, lse = mvpa_attention(*Case((4, 3)).inputs(), segment_mask=segment_mask, return_lse=True, impl=impl)
     assert (lse[0] == -math.inf).all()
@@ -59,7 +57,7 @@ def test_a_query_without_a_key_has_minus_infinity(impl: str) -> None:
 
 
 @pytest.mark.parametrize("impl", ALL)
-def test_twice_the_keys_are_twice_the_sum_of_exponentials(impl: str) -> None:
+def test_twice_the_keys_are_twice_the_sum_of_exponentials(impl):
     query, key, value, time_key, channel_key, *biases = Case((4, 3), causal=False).inputs()
     rows = time_key, channel_key[:1].expand(6, -1, -1)
     options: Any = {"causal": False, "impl": impl, "return_lse": True}
@@ -71,7 +69,7 @@ def test_twice_the_keys_are_twice_the_sum_of_exponentials(impl: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_second_derivatives(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_derivatives(case, monkeypatch):
     monkeypatch.setattr(tiles, "_BLOCK_TOKENS", 4)
     monkeypatch.setattr(tiles, "_TILE_ELEMENTS", 64)
     monkeypatch.setattr(channel_blocks, "_BLOCK_CHANNELS", 2)
@@ -88,7 +86,7 @@ def test_second_derivatives(case: Case, monkeypatch: pytest.MonkeyPatch) -> None
         torch.testing.assert_close(actual, expected, atol=1e-8, rtol=1e-8)
 
 
-def test_a_third_derivative_is_refused_and_says_what_to_use() -> None:
+def test_a_third_derivative_is_refused_and_says_what_to_use():
     inputs = Case((3, 2), kv_heads=1).inputs()
     derivative = mvpa_attention(*inputs, impl="separable").square().sum()
     for _ in range(2):
@@ -108,9 +106,23 @@ def compare(module: Any, compiled: Any, x: Tensor, *arguments: Any, **masks: Any
         torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
 
 
-def assert_one_graph_for_all_channels(backend_name: str, masked: bool, window: int | None = None) -> None:
+@pytest.mark.slow  # the C++ compiler takes 25 s; backends without it are compared above
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch's default backend, inductor, needs a C++ compiler")
+def test_the_default_backend_gives_the_same_numbers():
     torch._dynamo.reset()
-    backend = CompileCounterWithBackend(backend_name)
+    attention = MVPAttention(8, 1, causal=False, window=1, impl="separable")
+    codebooks = torch.randn(5, 8), torch.randn(5, 8)
+    with torch._inductor.config.patch(compile_threads=1):
+        compare(attention, torch.compile(attention, fullgraph=True), torch.randn(1, 3, 5, 8), *codebooks)
+
+
+# Tracing the backward pass for any size takes half a minute; in small: released rows, in test_compiled_networks.py.
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("masked", "window"), [(False, None), (True, None), (True, 2)])
+def test_the_module_is_one_graph_for_all_numbers_of_channels(masked, window):
+    torch._dynamo.reset()
+    backend = CompileCounterWithBackend("aot_eager")
     attention = MVPAttention(
         16, 2, causal=False, window=1, impl="separable", channel_window=window, beyond="clamp" if window else "error"
     )
@@ -124,31 +136,7 @@ def assert_one_graph_for_all_channels(backend_name: str, masked: bool, window: i
     assert graphs[1] == graphs[2], graphs
 
 
-# 20 s of tracing; in small: released rows of masked samples, in test_compiled_networks.py.
-@pytest.mark.slow
-@pytest.mark.parametrize("masked", [False, True])
-def test_the_module_is_one_graph_for_all_numbers_of_channels(masked: bool) -> None:
-    assert_one_graph_for_all_channels("eager", masked)
-
-
-@pytest.mark.slow  # the C++ compiler takes 25 s; backends without it are compared above
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch's default backend, inductor, needs a C++ compiler")
-def test_the_default_backend_gives_the_same_numbers() -> None:
-    torch._dynamo.reset()
-    attention = MVPAttention(8, 1, causal=False, window=1, impl="separable")
-    codebooks = torch.randn(5, 8), torch.randn(5, 8)
-    with torch._inductor.config.patch(compile_threads=1):
-        compare(attention, torch.compile(attention, fullgraph=True), torch.randn(1, 3, 5, 8), *codebooks)
-
-
-@pytest.mark.slow  # tracing the backward pass for any size takes half a minute
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("masked", "window"), [(False, None), (True, None), (True, 2)])
-def test_its_backward_pass_is_compiled_too(masked: bool, window: int | None) -> None:
-    assert_one_graph_for_all_channels("aot_eager", masked, window)
-
-
-def test_operators_are_registered_correctly() -> None:
+def test_operators_are_registered_correctly():
     from mvpa_ts.attention.separable import operator
 
     K, T, C, d = 2, 3, 4, 4

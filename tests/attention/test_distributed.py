@@ -1,8 +1,5 @@
 """A stack of MVPA blocks in data-parallel training: two processes give the gradients of one on the joined batch."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +14,7 @@ from mvpa_ts.forecasting.network.mixing import ChannelMixing
 
 @pytest.mark.skipif(not distributed.is_available(), reason="this torch is built without distributed training")
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_gradients_are_those_of_one_process(kind: str, tmp_path: Path) -> None:
+def test_gradients_are_those_of_one_process(kind, tmp_path):
     mp.spawn(process, (kind, str(tmp_path)), nprocs=PROCESSES)
     model = stack()
     loss(model, *batch()).backward()
@@ -77,7 +74,7 @@ _CASES = [(name, 3) for name in _OPTIONS] + [(name, count) for name in ("default
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("name", "channels"), _CASES)
-def test_every_parameter_of_the_forecasting_network_gets_a_gradient(name: str, masked: bool, channels: int) -> None:
+def test_every_parameter_of_the_forecasting_network_gets_a_gradient(name, masked, channels):
     torch.manual_seed(0)
     network, x, inputs = _network(_OPTIONS[name], channels)
     mask = torch.rand(x.shape) > 0.2 if masked else None
@@ -87,14 +84,9 @@ def test_every_parameter_of_the_forecasting_network_gets_a_gradient(name: str, m
         assert [name for name, parameter in network.named_parameters() if parameter.grad is None] == []
 
 
-def test_unmasked_windows_are_windows_with_a_mask_of_ones() -> None:
-    network, x, _ = _network({"dropout": 0.0, "head_dropout": 0.0}, 3)
-    torch.testing.assert_close(network(x), network(x, mask=torch.ones_like(x, dtype=torch.bool)))
-
-
 # Tracing a layer takes 3 s.
 @pytest.mark.parametrize("name", ["small", *(pytest.param(name, marks=pytest.mark.slow) for name in _OPTIONS)])
-def test_training_is_one_graph(name: str) -> None:
+def test_training_is_one_graph(name):
     torch._dynamo.reset()
     options = {"channel_vectors": 3, "future_size": 1, "num_layers": 0} if name == "small" else _OPTIONS[name]
     network, x, inputs = _network(options, 3)
@@ -102,7 +94,7 @@ def test_training_is_one_graph(name: str) -> None:
     assert [name for name, parameter in network.named_parameters() if parameter.grad is None] == []
 
 
-def test_three_steps_in_ten_do_without_vectors() -> None:
+def test_three_steps_in_ten_do_without_vectors():
     torch.manual_seed(0)
     mixing = ChannelMixing(2, 4, 3, channels=3)
     nn.init.normal_(mixing.maps)

@@ -48,6 +48,17 @@ def call(**changes: Any) -> Tensor:
         ({"window": -1}, "window must be None or at least 0 segments, a whole number, got -1"),
         ({"window": 2.5}, "window must be None or at least 0 segments, a whole number, got 2.5"),
         ({"window": "2"}, "window must be .*, got '2'"),
+        ({"channel_window": 0}, "channel_window must be None or a whole number of at least 1 channel, got 0"),
+        ({"channel_window": 1.5}, "channel_window must be None or a whole number of at least 1 channel, got 1.5"),
+        ({"channel_window": True}, "channel_window must be None or a whole number .*got True"),
+        ({"channel_window": C}, "channel_window must be None or from 1 to C - 1 = 2 channels, got 3"),
+        ({"channel_beyond": "wrap"}, "channel_beyond must be 'error' or 'clamp', got 'wrap'"),
+        ({"channel_key": torch.zeros(2, 2, 4), "channel_window": 1}, "channel_key must have R ≥ 3 rows.*R = 2"),
+        ({"channel_key": torch.zeros(0, 2, 4), "channel_beyond": "clamp"}, "channel_key must have R ≥ 1 rows.*R = 0"),
+        (
+            {"channel_key": torch.zeros(4, 2, 4), "channel_beyond": "clamp", "channel_distance": "signed"},
+            "channel_key must have an odd number of rows",
+        ),
         ({"components": ("content", "space")}, "components must be a subset.*'space'"),
         ({"channel_distance": "cyclic"}, "channel_distance must be 'absolute' or 'signed', got 'cyclic'"),
         ({"channel_mask": torch.ones(B, T, dtype=torch.bool)}, r"channel_mask must be .*\(2, 3\), got .*\(2, 4\)"),
@@ -62,27 +73,27 @@ def call(**changes: Any) -> Tensor:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_errors_name_the_argument_and_what_came(changes: dict[str, Any], message: str) -> None:
+def test_errors_name_the_argument_and_what_came(changes, message):
     with pytest.raises(ValueError, match=message):
         call(**changes)
 
 
-def test_triton_on_cpu_says_why_it_cannot_run() -> None:
+def test_triton_on_cpu_says_why_it_cannot_run():
     with pytest.raises(RuntimeError, match="impl='triton' cannot run here: "):
         call(impl="triton")
 
 
-def test_one_component_may_be_given_as_a_string() -> None:
+def test_one_component_may_be_given_as_a_string():
     torch.testing.assert_close(call(components="time"), call(components=["time"]))
 
 
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)
-def test_rate_zero_is_exactly_no_dropout(impl: str) -> None:
+def test_rate_zero_is_exactly_no_dropout(impl):
     torch.testing.assert_close(call(impl=impl, dropout=0.0), call(impl=impl), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)
-def test_dropout_follows_its_generator(impl: str) -> None:
+def test_dropout_follows_its_generator(impl):
     def drop(seed: int, which: str) -> Tensor:
         return call(impl=which, dropout=0.5, generator=torch.Generator().manual_seed(seed))
 
@@ -91,7 +102,7 @@ def test_dropout_follows_its_generator(impl: str) -> None:
 
 
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)
-def test_dropout_keeps_the_expectation(impl: str) -> None:
+def test_dropout_keeps_the_expectation(impl):
     samples, rate = 20_000, 0.3
     inputs = Case((3, 2), batch=1, kv_heads=1, head_dim=2).inputs()
     whole = mvpa_attention(*inputs, impl=impl)
@@ -103,7 +114,7 @@ def test_dropout_keeps_the_expectation(impl: str) -> None:
     assert ((dropped.mean(0) - whole[0]).abs() < 5 * standard_error).all()
 
 
-def test_dropout_takes_whole_segments_and_channels_without_renormalisation() -> None:
+def test_dropout_takes_whole_segments_and_channels_without_renormalisation():
     keep_segment = torch.tensor([[True, False, True, True]] * B)
     keep_channel = torch.tensor([[True, True, False]] * B)
     value = Case().inputs()[2].detach()
@@ -112,7 +123,7 @@ def test_dropout_takes_whole_segments_and_channels_without_renormalisation() -> 
     torch.testing.assert_close(dropped, call(value=kept) / 0.8)
 
 
-def test_auto_gives_what_the_named_implementations_give() -> None:
+def test_auto_gives_what_the_named_implementations_give():
     torch.testing.assert_close(call(impl="auto"), call(impl="reference"))
     large = Case((40, 25), batch=1, kv_heads=1, window=3)
     expected, actual = large.evaluate("reference"), large.evaluate("auto")
@@ -121,9 +132,7 @@ def test_auto_gives_what_the_named_implementations_give() -> None:
 
 
 @pytest.mark.parametrize(("shape", "expected"), [((2, 3), []), ((25, 16), ["separable"])], ids=["small", "large"])
-def test_auto_avoids_the_reference_at_large_sizes(
-    shape: tuple[int, int], expected: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_avoids_the_reference_at_large_sizes(shape, expected, monkeypatch):
     called = []
 
     def record(problem: Problem) -> tuple[Tensor, Tensor]:
@@ -143,19 +152,19 @@ class Attend(nn.Module):
         return mvpa_attention(query, query, query, rows, rows, bias, bias, bias)
 
 
-def test_auto_is_exported_for_batches_of_any_size() -> None:
+def test_auto_is_exported_for_batches_of_any_size():
     example = torch.randn(2, 25, 16, 2, 4)  # large enough for the separable path
     exported = torch.export.export(Attend(), (example,), dynamic_shapes=({0: torch.export.Dim("samples")},)).module()
     for query in (example, torch.randn(5, 25, 16, 2, 4)):
         torch.testing.assert_close(exported(query), Attend()(query))
 
 
-def test_auto_takes_tensors_without_memory_of_any_size() -> None:
+def test_auto_takes_tensors_without_memory_of_any_size():
     query = torch.empty(64, 25, 16, 16, 64, device="meta", dtype=torch.bfloat16)
     assert Attend()(query).shape == query.shape
 
 
-def test_transforms_of_functions_where_a_term_is_off() -> None:
+def test_transforms_of_functions_where_a_term_is_off():
     inputs = [tensor.detach() for tensor in Case(batch=3).inputs()]
 
     def of_sample(query: Tensor) -> Tensor:
@@ -167,7 +176,7 @@ def test_transforms_of_functions_where_a_term_is_off() -> None:
     torch.testing.assert_close(by_sample, one_by_one)
 
 
-def test_forward_mode_where_a_term_is_off() -> None:
+def test_forward_mode_where_a_term_is_off():
     inputs = [tensor.detach() for tensor in Case().inputs()]
     directions = [torch.randn_like(tensor) for tensor in inputs]
 
@@ -184,7 +193,7 @@ def test_forward_mode_where_a_term_is_off() -> None:
     torch.testing.assert_close(tangent, (after - before) / (2 * step), atol=1e-7, rtol=1e-7)
 
 
-def test_a_term_that_is_off_compiles_into_one_graph_and_has_zero_gradients() -> None:
+def test_a_term_that_is_off_compiles_into_one_graph_and_has_zero_gradients():
     torch._dynamo.reset()
     inputs = Case().inputs(torch.float32)
     attend = functools.partial(mvpa_attention, components=("content", "channel"))
@@ -198,7 +207,7 @@ LARGE = Case((16, 17), batch=1)  # "auto" takes the separable path
 
 
 @pytest.mark.parametrize("transform", ["jvp", "dual", "vjp", "vmap"])
-def test_transforms_take_the_reference_at_large_sizes(transform: str) -> None:
+def test_transforms_take_the_reference_at_large_sizes(transform):
     query, *others = (tensor.detach() for tensor in LARGE.inputs())
     mask = torch.rand(1, 17) > 0.2
 
@@ -225,7 +234,7 @@ def test_transforms_take_the_reference_at_large_sizes(transform: str) -> None:
 
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_autocast_gives_its_precision_whatever_the_implementation(dtype: torch.dtype, impl: str) -> None:
+def test_autocast_gives_its_precision_whatever_the_implementation(dtype, impl):
     """Queries and keys may be in float32 even so, after a normalisation for example."""
     inputs = Case().inputs(torch.float32)
     with torch.autocast("cpu", dtype):
@@ -234,7 +243,7 @@ def test_autocast_gives_its_precision_whatever_the_implementation(dtype: torch.d
     assert all(x.dtype == torch.float32 for x in torch.autograd.grad(output.float().sum(), inputs))
 
 
-def test_low_precision_stays_low_precision() -> None:
+def test_low_precision_stays_low_precision():
     inputs = Case().inputs(torch.bfloat16)
     inputs[3:] = Case().inputs(torch.float32)[3:]
     for impl in IMPLEMENTATIONS:

@@ -12,6 +12,7 @@ from support.attention_checks import (
     INPUTS,
     Case,
     assert_as_accurate_as_reference,
+    assert_equals_reference,
     assert_masked_nan_reaches_nothing,
     covering_cases,
 )
@@ -26,21 +27,13 @@ ALL = ("reference", "separable", "sdpa")
 OTHERS = ("separable", "sdpa")
 
 
-def assert_equals_reference(case: Case, impl: str) -> None:
-    expected, actual = case.evaluate("reference"), case.evaluate(impl)
-    for name in expected:
-        torch.testing.assert_close(
-            actual[name], expected[name], atol=1e-10, rtol=1e-9, msg=lambda m, n=name: f"{n}: {m}"
-        )
-
-
 def kv_heads(shape: tuple[int, int]) -> int:
     return 1 if shape == (17, 33) else 2
 
 
 @pytest.mark.parametrize("impl", OTHERS)
 @pytest.mark.parametrize("case", covering_cases(EXTRA_FACTORS), ids=str)
-def test_output_and_gradients(case: Case, impl: str) -> None:
+def test_output_and_gradients(case, impl):
     assert_equals_reference(case, impl)
 
 
@@ -49,9 +42,7 @@ def test_output_and_gradients(case: Case, impl: str) -> None:
 @pytest.mark.parametrize("window", FACTORS["window"])
 @pytest.mark.parametrize("groups", FACTORS["groups"])
 @pytest.mark.parametrize("shape", FACTORS["shape"], ids=str)
-def test_output_and_gradients_for_the_full_product(
-    shape: tuple[int, int], groups: int, window: int | None, impl: str
-) -> None:
+def test_output_and_gradients_for_the_full_product(shape, groups, window, impl):
     rest = [name for name in FACTORS if name not in ("shape", "groups", "window")]
     for values in itertools.product(*(FACTORS[name] for name in rest)):
         options = dict(zip(rest, values, strict=True))
@@ -74,7 +65,7 @@ def test_output_and_gradients_for_the_full_product(
     block_tokens=st.integers(1, 40),
     tile_elements=st.integers(1, 4000),
 )
-def test_random_shapes_options_and_tilings(block_tokens: int, tile_elements: int, **options: object) -> None:
+def test_random_shapes_options_and_tilings(block_tokens, tile_elements, **options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiles, "_BLOCK_TOKENS", block_tokens)
         patch.setattr(tiles, "_TILE_ELEMENTS", tile_elements)
@@ -91,7 +82,7 @@ GRADCHECKED = [
 
 @pytest.mark.parametrize("impl", ALL)
 @pytest.mark.parametrize("case", GRADCHECKED, ids=str)
-def test_gradcheck(case: Case, impl: str) -> None:
+def test_gradcheck(case, impl):
     options = case.options()
     assert torch.autograd.gradcheck(lambda *inputs: mvpa_attention(*inputs, impl=impl, **options), case.inputs())
 
@@ -108,7 +99,7 @@ LOW_PRECISION = [
 @pytest.mark.parametrize("impl", OTHERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("case", LOW_PRECISION, ids=str)
-def test_error_in_low_precision(case: Case, dtype: torch.dtype, impl: str) -> None:
+def test_error_in_low_precision(case, dtype, impl):
     exact, reference, actual = case.evaluate("reference"), case.evaluate("reference", dtype), case.evaluate(impl, dtype)
     # In float32 the fused kernels of torch start their gradients from a rounded log-sum-exp, as ours do.
     times = 4.0 if (impl, dtype) == ("sdpa", torch.float32) else 2.0
@@ -118,7 +109,7 @@ def test_error_in_low_precision(case: Case, dtype: torch.dtype, impl: str) -> No
 
 @pytest.mark.parametrize("impl", ALL)
 @pytest.mark.parametrize("scale", [30.0, 300.0])
-def test_large_logits_neither_overflow_nor_vanish(scale: float, impl: str) -> None:
+def test_large_logits_neither_overflow_nor_vanish(scale, impl):
     """A padding channel or token may hold the largest score by far; the others must still get their weight."""
     case = Case((7, 6), window=1, masks="token")
 
@@ -136,13 +127,13 @@ def test_large_logits_neither_overflow_nor_vanish(scale: float, impl: str) -> No
 @pytest.mark.parametrize("impl", ALL)
 @pytest.mark.parametrize("masks", ["channel", "segment", "token", "all"])
 @pytest.mark.parametrize("window", [None, 1])
-def test_nan_in_masked_tokens_reaches_nothing(window: int | None, masks: str, impl: str) -> None:
+def test_nan_in_masked_tokens_reaches_nothing(window, masks, impl):
     assert_masked_nan_reaches_nothing(Case((7, 6), groups=2, window=window, masks=masks), impl)
 
 
 @pytest.mark.parametrize("impl", ALL)
 @pytest.mark.parametrize("causal", [True, False])
-def test_queries_without_a_key_give_zeros(causal: bool, impl: str) -> None:
+def test_queries_without_a_key_give_zeros(causal, impl):
     """A sample without any real token, and early queries whose only keys are later in time."""
     case = Case((5, 3), window=1, causal=causal)
     segment_mask = torch.tensor([[False] * 5, [False, False, True, True, True]])
@@ -156,7 +147,7 @@ def test_queries_without_a_key_give_zeros(causal: bool, impl: str) -> None:
 
 @pytest.mark.parametrize("impl", ALL)
 @pytest.mark.parametrize("causal", [True, False])
-def test_padding_changes_nothing(causal: bool, impl: str) -> None:
+def test_padding_changes_nothing(causal, impl):
     padded, real = Case((7, 6), window=2, causal=causal, groups=2), Case((5, 4), window=2, causal=causal, groups=2)
     inputs = padded.inputs()
     query, key, value, time_key, channel_key, *biases = inputs
@@ -179,7 +170,7 @@ def test_padding_changes_nothing(causal: bool, impl: str) -> None:
 
 @pytest.mark.parametrize("impl", ALL)
 @pytest.mark.parametrize("components", [(), ("content",), ("time",), ("channel",)], ids=str)
-def test_terms_that_are_off_get_zero_gradients(components: tuple[str, ...], impl: str) -> None:
+def test_terms_that_are_off_get_zero_gradients(components, impl):
     gradients = Case(components=components).evaluate(impl)
     tensors = {
         "content": ("key", "content_bias"),
@@ -193,7 +184,7 @@ def test_terms_that_are_off_get_zero_gradients(components: tuple[str, ...], impl
 
 
 @pytest.mark.parametrize("impl", ALL)
-def test_gradients_of_some_inputs_only(impl: str) -> None:
+def test_gradients_of_some_inputs_only(impl):
     case = Case(window=1)
     expected = case.evaluate("reference")
     for name in INPUTS:
@@ -206,7 +197,7 @@ def test_gradients_of_some_inputs_only(impl: str) -> None:
 
 
 @pytest.mark.parametrize("impl", ALL)
-def test_inputs_need_not_be_contiguous(impl: str) -> None:
+def test_inputs_need_not_be_contiguous(impl):
     case = Case((5, 4), window=1)
     inputs = case.inputs()
     strided = [tensor.detach().flip(0).transpose(0, -1).contiguous().transpose(0, -1).flip(0) for tensor in inputs]
@@ -215,7 +206,7 @@ def test_inputs_need_not_be_contiguous(impl: str) -> None:
 
 
 @pytest.mark.parametrize("impl", OTHERS)
-def test_autocast_loses_no_more_than_the_reference(impl: str) -> None:
+def test_autocast_loses_no_more_than_the_reference(impl):
     case = Case((9, 7), window=2, head_dim=16)
     exact = case.evaluate("reference")["output"]
     inputs = case.inputs(torch.float32)
@@ -242,7 +233,7 @@ class _LargestTensor(TorchDispatchMode):
 
 @pytest.mark.parametrize("impl", ["reference", "separable"])
 @pytest.mark.parametrize("causal", [True, False])
-def test_memory_as_time_doubles(causal: bool, impl: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_as_time_doubles(causal, impl, monkeypatch):
     monkeypatch.setattr(tiles, "_BLOCK_TOKENS", 12)  # so that T = 128 is many blocks
     largest = []
     for T in (128, 256):

@@ -1,7 +1,5 @@
 """The package for the kernels hub: complete, loaded without this library, and several versions side by side."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -35,7 +33,7 @@ def package(builder: ModuleType, tmp_path: Path) -> Path:
     return tmp_path / "package"
 
 
-def test_layout_is_that_of_the_hub(package: Path) -> None:
+def test_layout_is_that_of_the_hub(package):
     general = tomllib.loads((package / "build.toml").read_text())["general"]
     assert re.fullmatch(r"[a-z][-a-z0-9]*[a-z0-9]", general["name"])
     assert (package / "flake.nix").is_file()
@@ -74,7 +72,7 @@ for implementation in ("separable", "triton"):
 """
 
 
-def test_two_versions_run_without_this_library(builder: ModuleType, package: Path, tmp_path: Path) -> None:
+def test_two_versions_run_without_this_library(builder, package, tmp_path):
     pytest.importorskip("triton")
     other = tmp_path / "other"
     builder.build(other)
@@ -107,12 +105,12 @@ def test_two_versions_run_without_this_library(builder: ModuleType, package: Pat
         ("name = 'mvpa_ts::attention'\n", "bad.py has an operator in the namespace mvpa_ts"),
     ],
 )
-def test_what_the_hub_does_not_allow_is_refused(builder: ModuleType, text: str, message: str) -> None:
+def test_what_the_hub_does_not_allow_is_refused(builder, text, message):
     with pytest.raises(ValueError, match=message):
         builder.check("bad.py", text)
 
 
-def test_a_folder_with_files_is_not_overwritten(package: Path) -> None:
+def test_a_folder_with_files_is_not_overwritten(package):
     result = subprocess.run(
         [sys.executable, str(HUB / "build.py"), str(package)], capture_output=True, text=True, check=False
     )

@@ -1,7 +1,5 @@
 """Attention of the last segment alone against that segment's row of the whole."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from einops import rearrange

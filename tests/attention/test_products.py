@@ -44,7 +44,7 @@ def rounding_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "bmm", bmm)
 
 
-def test_a_large_call_is_as_exact_as_float32() -> None:
+def test_a_large_call_is_as_exact_as_float32():
     case = Case((12, 21), window=5, kv_heads=2, batch=2, head_dim=32)
     exact, found = (
         mvpa_attention(*case.inputs(dtype), impl="separable", **case.options())
@@ -54,18 +54,18 @@ def test_a_large_call_is_as_exact_as_float32() -> None:
     torch.testing.assert_close(found.double(), exact, atol=2e-5, rtol=2e-5)
 
 
-def test_the_setting_holds_inside_and_not_after(exact: None) -> None:
+def test_the_setting_holds_inside_and_not_after(exact):
     with faster_products(torch.zeros(1), _LEAST_MULTIPLICATIONS):
         assert MATMUL.fp32_precision == ALLOWED
     assert MATMUL.fp32_precision == "none"
 
 
-def test_an_error_puts_the_setting_back(exact: None) -> None:
+def test_an_error_puts_the_setting_back(exact):
     with pytest.raises(KeyError), faster_products(torch.zeros(1), _LEAST_MULTIPLICATIONS):
         raise KeyError
 
 
-def test_a_setting_of_the_user_comes_back(exact: None) -> None:
+def test_a_setting_of_the_user_comes_back(exact):
     MATMUL.fp32_precision = "ieee"
     with faster_products(torch.zeros(1), _LEAST_MULTIPLICATIONS):
         pass
@@ -73,7 +73,7 @@ def test_a_setting_of_the_user_comes_back(exact: None) -> None:
     MATMUL.fp32_precision = "none"
 
 
-def test_the_last_thread_out_puts_the_setting_back(exact: None) -> None:
+def test_the_last_thread_out_puts_the_setting_back(exact):
     inside, leave = threading.Event(), threading.Event()
 
     def other() -> None:
@@ -101,12 +101,12 @@ def test_the_last_thread_out_puts_the_setting_back(exact: None) -> None:
     ],
     ids=["small", "float64", "meta", "subclass"],
 )
-def test_other_products_stay_as_they_are(exact: None, like: torch.Tensor, multiplications: int) -> None:
+def test_other_products_stay_as_they_are(exact, like, multiplications):
     with faster_products(like, multiplications):
         assert MATMUL.fp32_precision == "none"
 
 
-def test_a_processor_that_rounds_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_processor_that_rounds_is_found_out(monkeypatch):
     rounding_processor(monkeypatch)
     assert not products._remain_float32()
     with faster_products(torch.zeros(1), _LEAST_MULTIPLICATIONS):

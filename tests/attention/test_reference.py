@@ -14,7 +14,7 @@ TINY = EXTRA_FACTORS | {
 
 
 @pytest.mark.parametrize("case", covering_cases(TINY, head_dim=3), ids=str)
-def test_reference_is_equation_1(case: Case) -> None:
+def test_reference_is_equation_1(case):
     torch.testing.assert_close(case.evaluate("reference")["output"], direct_attention(case), atol=1e-12, rtol=0)
 
 
@@ -26,11 +26,11 @@ NEIGHBOURS = TINY | {
 
 
 @pytest.mark.parametrize("case", covering_cases(NEIGHBOURS, head_dim=3), ids=str)
-def test_reference_is_equation_1_with_a_window_over_channels(case: Case) -> None:
+def test_reference_is_equation_1_with_a_window_over_channels(case):
     torch.testing.assert_close(case.evaluate("reference")["output"], direct_attention(case), atol=1e-12, rtol=0)
 
 
-def test_without_components_the_output_is_the_average_over_the_allowed_keys() -> None:
+def test_without_components_the_output_is_the_average_over_the_allowed_keys():
     case = Case(components=())
     value = case.inputs()[INPUTS.index("value")]
     output = case.evaluate("reference")["output"]
@@ -39,7 +39,7 @@ def test_without_components_the_output_is_the_average_over_the_allowed_keys() ->
         torch.testing.assert_close(output[:, t : t + 1], average.expand_as(output[:, t : t + 1]))
 
 
-def test_the_window_is_inclusive_and_takes_content_away_without_hiding_the_key() -> None:
+def test_the_window_is_inclusive_and_takes_content_away_without_hiding_the_key():
     case = Case(shape=(6, 2), window=2)
     inputs = case.inputs()
     query, key, value = inputs[:3]

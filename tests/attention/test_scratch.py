@@ -29,7 +29,7 @@ def poison() -> None:
 
 @pytest.mark.parametrize("masks", ["none", "token"])
 @pytest.mark.parametrize("shape", [(7, 4), (3, 9), (11, 2)])
-def test_what_a_call_left_does_not_show_in_the_next(shape: tuple[int, int], masks: str) -> None:
+def test_what_a_call_left_does_not_show_in_the_next(shape, masks):
     case = Case(shape, window=1, kv_heads=1, batch=2, head_dim=8, masks=masks)
     first = evaluate(case)
     evaluate(Case((12, 5), kv_heads=1, batch=2, head_dim=8))
@@ -37,7 +37,7 @@ def test_what_a_call_left_does_not_show_in_the_next(shape: tuple[int, int], mask
     torch.testing.assert_close(evaluate(case), first, rtol=0, atol=0)
 
 
-def test_a_call_in_inference_mode_leaves_memory_for_training() -> None:
+def test_a_call_in_inference_mode_leaves_memory_for_training():
     scratch._kept.__dict__.clear()
     with torch.inference_mode():
         inputs = [x.detach() for x in CASE.inputs(torch.float32)]
@@ -45,7 +45,7 @@ def test_a_call_in_inference_mode_leaves_memory_for_training() -> None:
     torch.testing.assert_close(evaluate()[0], expected, rtol=0, atol=0)
 
 
-def test_threads_and_calls_within_calls_share_nothing() -> None:
+def test_threads_and_calls_within_calls_share_nothing():
     like = torch.empty(0)
     found: list[int] = []
 
@@ -63,7 +63,7 @@ def test_threads_and_calls_within_calls_share_nothing() -> None:
     assert found[0] != here
 
 
-def test_little_is_kept_and_of_plain_tensors_only() -> None:
+def test_little_is_kept_and_of_plain_tensors_only():
     scratch._kept.__dict__.clear()
     with Scratch(torch.empty(0)) as large:
         large.tile("near", (scratch._MOST_KEPT,))

@@ -26,9 +26,7 @@ def fused(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
 @pytest.mark.parametrize("split", [True, False], ids=["two parts", "rounded once"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_error_in_16_bits_with_and_without_a_second_part(
-    size: Size, dtype: torch.dtype, split: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_in_16_bits_with_and_without_a_second_part(size, dtype, split, monkeypatch):
     monkeypatch.setattr(sdpa, "_precision", lambda query: query.dtype)
     monkeypatch.setattr(sdpa, "scaled_dot_product_attention", fused)
     monkeypatch.setattr(sdpa, "SPLIT", split)
@@ -38,7 +36,7 @@ def test_error_in_16_bits_with_and_without_a_second_part(
     assert LIMITS["bfloat16"] == LIMITS["float16"] == 1.5
 
 
-def test_widths_are_those_of_the_document() -> None:
+def test_widths_are_those_of_the_document():
     """At T = C = 50 plain float32 has d + T + C and one column of offsets, and a window one more T."""
     widths = []
 
@@ -54,7 +52,7 @@ def test_widths_are_those_of_the_document() -> None:
     assert widths == [(168, 1), (216, 2)]
 
 
-def test_what_it_cannot_do_is_refused_by_name() -> None:
+def test_what_it_cannot_do_is_refused_by_name():
     inputs = Case((4, 5)).inputs()
     with pytest.raises(ValueError, match="return_lse must be False with impl='sdpa'"):
         mvpa_attention(*inputs, impl="sdpa", return_lse=True)
@@ -74,7 +72,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("case", OPTIONS, ids=str)
-def test_one_graph_for_training_and_export(case: Case) -> None:
+def test_one_graph_for_training_and_export(case):
     options, inputs = case.options(), case.inputs(torch.float32)
 
     class Attention(torch.nn.Module):

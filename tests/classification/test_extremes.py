@@ -1,7 +1,5 @@
 """Huge values and training that diverges: a named error, or finite probabilities."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -86,7 +84,7 @@ def test_best_weights_of_a_validation_are_kept():
     assert network.bias.isfinite().all()
 
 
-def test_without_blocks_the_convolutions_are_read_as_they_are() -> None:
+def test_without_blocks_the_convolutions_are_read_as_they_are():
     """No weights of attention are left, and the classifier still trains."""
     none = replace(SMALL, num_layers=0)
     fitted = fit_classifier(SERIES, LABELS, config=none, training=ClassificationTraining(steps=3, num_networks=1))

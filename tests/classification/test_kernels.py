@@ -1,7 +1,5 @@
 """The fixed-kernel path against loops, and the ridge against scikit-learn and against leaving out for real."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -15,7 +13,7 @@ from mvpa_ts.classification import panel, ridge
 from mvpa_ts.classification.kernels import FixedKernels, KernelPath, interval_statistics
 
 
-def test_shares_against_loops() -> None:
+def test_shares_against_loops():
     torch.manual_seed(0)
     x = torch.randn(3, 2, 40)
     real = torch.ones(3, 40, dtype=torch.bool)
@@ -50,7 +48,7 @@ def test_shares_against_loops() -> None:
     assert checked > 50
 
 
-def test_thresholds_spread_over_the_responses() -> None:
+def test_thresholds_spread_over_the_responses():
     torch.manual_seed(0)
     x, real = torch.randn(30, 2, 60), torch.ones(30, 60, dtype=torch.bool)
     kernels = FixedKernels(2, 60, 2000)
@@ -61,7 +59,7 @@ def test_thresholds_spread_over_the_responses() -> None:
     assert histogram.min() > 0.1 * len(shares)
 
 
-def test_long_series_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_series_take_bounded_memory(monkeypatch):
     torch.manual_seed(0)
     x, real = torch.randn(4, 1, 3000), torch.ones(4, 3000, dtype=torch.bool)
     real[0, 100:] = False
@@ -85,7 +83,7 @@ def test_long_series_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [len(batch) for batch in panel.batches(20 * [np.zeros((1, 100_000))])] == 10 * [2]
 
 
-def test_a_flat_series_responds_nowhere_by_rounding() -> None:
+def test_a_flat_series_responds_nowhere_by_rounding():
     torch.manual_seed(0)
     kernels = FixedKernels(1, 200, 1000)
     x, real = torch.full((4, 1, 200), 0.1), torch.ones(4, 200, dtype=torch.bool)
@@ -96,7 +94,7 @@ def test_a_flat_series_responds_nowhere_by_rounding() -> None:
         assert (responses - kernels.thresholds[index]).abs().min() > 1e-6
 
 
-def test_interval_statistics_against_numpy() -> None:
+def test_interval_statistics_against_numpy():
     torch.manual_seed(0)
     x, real = torch.randn(2, 3, 11), torch.ones(2, 11, dtype=torch.bool)
     real[1, 7:] = False
@@ -128,7 +126,7 @@ def left_out_scores(
 @pytest.mark.parametrize("copies", [1, 3])
 @pytest.mark.parametrize(("n", "P"), [(12, 40), (30, 8)])  # dual and primal
 @pytest.mark.parametrize("weighted", [False, True])
-def test_ridge_equals_the_best_of_really_leaving_out(n: int, P: int, copies: int, weighted: bool) -> None:
+def test_ridge_equals_the_best_of_really_leaving_out(n, P, copies, weighted):
     generator = np.random.default_rng(1)
     labels = np.arange(n) % 3
     base = generator.normal(size=(n, P)) + 0.8 * np.eye(3, P)[labels] * 2
@@ -157,7 +155,7 @@ def test_ridge_equals_the_best_of_really_leaving_out(n: int, P: int, copies: int
     np.testing.assert_allclose(bias, factor * model.intercept_, rtol=0.02, atol=1e-2)
 
 
-def test_path_learns_and_is_calibrated() -> None:
+def test_path_learns_and_is_calibrated():
     generator = torch.Generator().manual_seed(0)
     steps = torch.arange(60)
 

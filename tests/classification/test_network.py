@@ -1,7 +1,5 @@
 """The classification network: masks are exact, any length and many channels, both paths."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -40,7 +38,7 @@ def observed(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("length", [1, 2, 7, 49, 50, 51, 130])
 @pytest.mark.parametrize("num_channels", [3, 30])  # 30 are mixed before the convolutions
-def test_padding_changes_no_logit(length: int, num_channels: int) -> None:
+def test_padding_changes_no_logit(length, num_channels):
     network = make(num_channels)
     x = torch.randn(2, length, num_channels)
     alone = network(x, observed(x))
@@ -51,7 +49,7 @@ def test_padding_changes_no_logit(length: int, num_channels: int) -> None:
         torch.testing.assert_close(network(padded, mask), alone, rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_stored_where_nothing_was_observed_does_not_matter() -> None:
+def test_what_is_stored_where_nothing_was_observed_does_not_matter():
     network = make()
     x = torch.randn(3, 50, 3)
     mask = torch.rand(3, 50, 3) > 0.3
@@ -61,7 +59,7 @@ def test_what_is_stored_where_nothing_was_observed_does_not_matter() -> None:
     assert not torch.equal(network(x, mask), network(x, observed(x)))
 
 
-def test_no_nan_in_the_gradients_of_masked_input() -> None:
+def test_no_nan_in_the_gradients_of_masked_input():
     network = make()
     x = torch.randn(3, 50, 3)
     mask = torch.rand(3, 50, 3) > 0.5
@@ -70,20 +68,20 @@ def test_no_nan_in_the_gradients_of_masked_input() -> None:
     assert sum(one.grad is not None for one in network.attention.parameters()) > 20
 
 
-def test_a_series_alone_and_in_a_batch() -> None:
+def test_a_series_alone_and_in_a_batch():
     network = make()
     x = torch.randn(9, 50, 3)
     alone = torch.cat([network(one[None]) for one in x])
     torch.testing.assert_close(network(x), alone, rtol=1e-4, atol=1e-5)
 
 
-def test_without_mask_everything_is_observed() -> None:
+def test_without_mask_everything_is_observed():
     network = make()
     x = torch.randn(2, 50, 3)
     assert torch.equal(network(x), network(x, observed(x)))
 
 
-def test_probabilities_are_the_average_of_both_paths() -> None:
+def test_probabilities_are_the_average_of_both_paths():
     network = make(kernel_weight=0.25)
     x = torch.randn(5, 50, 3)
     assert network.kernels is not None
@@ -93,7 +91,7 @@ def test_probabilities_are_the_average_of_both_paths() -> None:
     assert make(kernel_weight=0.0).kernels is None
 
 
-def test_every_component_and_the_order_of_channels_matter() -> None:
+def test_every_component_and_the_order_of_channels_matter():
     x = torch.randn(2, 50, 3)
     logits = []
     for components in (("content", "time", "channel"), ("content",), ("time",), ("channel",), ()):
@@ -113,7 +111,7 @@ def test_every_component_and_the_order_of_channels_matter() -> None:
 @pytest.mark.parametrize(
     ("num_channels", "length"), [(1, 1), (1, 5), (2, 152), (12, 29), (61, 405), (144, 62), (3, 1751), (963, 144)]
 )
-def test_tokens_stay_within_the_budget(num_channels: int, length: int) -> None:
+def test_tokens_stay_within_the_budget(num_channels, length):
     config = ClassificationConfig(num_channels, 2, length)
     assert config.channels <= 16
     assert math.ceil(length / config.stem_stride) <= config.positions
@@ -122,7 +120,7 @@ def test_tokens_stay_within_the_budget(num_channels: int, length: int) -> None:
 
 
 @pytest.mark.parametrize(("num_channels", "length"), [(963, 144), (3, 6000)])
-def test_many_channels_and_long_series(num_channels: int, length: int) -> None:
+def test_many_channels_and_long_series(num_channels, length):
     network = ClassificationNetwork(ClassificationConfig(num_channels, 7, length, kernel_features=1000))
     x = torch.randn(2, length, num_channels)
     network(x).square().sum().backward()
@@ -130,7 +128,7 @@ def test_many_channels_and_long_series(num_channels: int, length: int) -> None:
     assert sum(parameter.numel() for parameter in network.parameters()) < 3e6
 
 
-def test_shape_view_is_free_of_level_and_scale() -> None:
+def test_shape_view_is_free_of_level_and_scale():
     from mvpa_ts.classification.views import series_views
 
     x = torch.randn(2, 60, 3, dtype=torch.float64)
@@ -159,12 +157,12 @@ def test_shape_view_is_free_of_level_and_scale() -> None:
         ({"components": ("contents",)}, "contents"),
     ],
 )
-def test_bad_configurations(changes: dict[str, object], message: str) -> None:
+def test_bad_configurations(changes, message):
     with pytest.raises(ValueError, match=message):
         ClassificationConfig(**{"num_channels": 3, "num_classes": 2, "length": 10, **changes})  # type: ignore[arg-type]
 
 
-def test_bad_input() -> None:
+def test_bad_input():
     network = make()
     with pytest.raises(ValueError, match=r"x must be \[B, L, C\], got shape \(50, 3\)"):
         network(torch.randn(50, 3))

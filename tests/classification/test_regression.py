@@ -1,7 +1,5 @@
 """Numbers instead of classes: the same network, loss, split and files."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -43,7 +41,7 @@ def config(**changes: float) -> ClassificationConfig:
 
 
 @pytest.mark.parametrize("changes", [{"kernel_features": 0}, {"kernel_weight": 1.0}, {}])
-def test_the_number_is_found(changes: dict) -> None:
+def test_the_number_is_found(changes):
     """Each path alone, and both: far better than the mean on series that were not seen."""
     series, targets = panel(80)
     training = ClassificationTraining(steps=60, evaluate_every=20)
@@ -52,7 +50,7 @@ def test_the_number_is_found(changes: dict) -> None:
     assert np.mean(error**2) < 0.3 * np.mean((targets[60:] - targets[:60].mean()) ** 2)
 
 
-def test_units_of_the_targets_do_not_matter() -> None:
+def test_units_of_the_targets_do_not_matter():
     series, targets = panel(16)
     training = ClassificationTraining(steps=3)
     plain, scaled = (
@@ -64,7 +62,7 @@ def test_units_of_the_targets_do_not_matter() -> None:
     assert constant.predict(series).tolist() == [3.0] * 16
 
 
-def test_ridge_is_scikit_learns_and_its_rows_are_left_out_for_real() -> None:
+def test_ridge_is_scikit_learns_and_its_rows_are_left_out_for_real():
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(14, 5, generator=generator, dtype=torch.float64)
     numbers = features[:, 0] + 0.5 * torch.randn(14, generator=generator, dtype=torch.float64)
@@ -86,7 +84,7 @@ def test_ridge_is_scikit_learns_and_its_rows_are_left_out_for_real() -> None:
     np.testing.assert_allclose(ridge.bias, whole.intercept_, rtol=1e-5, atol=1e-8)
 
 
-def test_the_paths_are_averaged() -> None:
+def test_the_paths_are_averaged():
     network = ClassificationNetwork(config(kernel_weight=0.25)).eval()
     with torch.no_grad():
         network.kernels.weight.normal_()  # type: ignore[union-attr]
@@ -95,7 +93,7 @@ def test_the_paths_are_averaged() -> None:
         torch.testing.assert_close(network(x), 0.75 * parts[0] + 0.25 * parts[1])
 
 
-def test_the_share_of_the_paths_follows_the_smaller_error() -> None:
+def test_the_share_of_the_paths_follows_the_smaller_error():
     numbers = torch.linspace(-1.0, 1.0, 50)
     part = Part(torch.zeros(50, 30, 2), torch.ones(50, 30, 2, dtype=torch.bool), numbers, 1)
 
@@ -111,7 +109,7 @@ def test_the_share_of_the_paths_follows_the_smaller_error() -> None:
     assert shares[1] < 0.3
 
 
-def test_files_hold_everything(tmp_path) -> None:
+def test_files_hold_everything(tmp_path):
     series, targets = panel(12)
     fitted = fit_regressor(series, targets, config=config(), training=ClassificationTraining(steps=2))
     fitted.to_files(tmp_path)
@@ -128,7 +126,7 @@ def test_files_hold_everything(tmp_path) -> None:
         FittedRegressor.from_files(tmp_path)
 
 
-def test_bad_targets_are_named() -> None:
+def test_bad_targets_are_named():
     series, targets = panel(8)
     for wrong in (targets[:-1], np.append(targets[:-1], np.nan), targets.astype(str)):
         with pytest.raises(ValueError, match="targets must be 8 finite numbers, one for each series"):

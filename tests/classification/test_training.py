@@ -1,10 +1,7 @@
 """Training: reproducible, honest about what it sees, and clear about bad input."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,14 +72,14 @@ def fitted() -> FittedClassifier:
         ({"-config": 0}, "has no config: it is damaged"),
     ],
 )
-def test_a_damaged_description_is_named(fitted: FittedClassifier, tmp_path: Path, change: dict, message: str) -> None:
+def test_a_damaged_description_is_named(fitted, tmp_path, change, message):
     fitted.to_files(tmp_path)
     damage(tmp_path / "classifier.json", change)
     with pytest.raises(ValueError, match=message):
         FittedClassifier.from_files(tmp_path)
 
 
-def test_same_seed_same_bits_and_the_callers_random_state_stays(fitted: FittedClassifier) -> None:
+def test_same_seed_same_bits_and_the_callers_random_state_stays(fitted):
     series, labels = panel()
     torch.manual_seed(99)
     before = torch.random.get_rng_state()
@@ -93,7 +90,7 @@ def test_same_seed_same_bits_and_the_callers_random_state_stays(fitted: FittedCl
     assert not np.array_equal(other.predict_proba(series), fitted.predict_proba(series))
 
 
-def test_it_learns() -> None:
+def test_it_learns():
     series, labels = panel(48)
     others, other_labels = panel(60, seed=1)
     model = fit_classifier(
@@ -104,7 +101,7 @@ def test_it_learns() -> None:
     assert (probabilities.argmax(1) == other_labels).mean() > 0.85
 
 
-def test_a_series_is_read_alike_alone_and_beside_longer_ones(fitted: FittedClassifier) -> None:
+def test_a_series_is_read_alike_alone_and_beside_longer_ones(fitted):
     series, _ = panel()
     together = fitted.predict_proba(series)
     alone = np.concatenate([fitted.predict_proba([one]) for one in series])
@@ -113,7 +110,7 @@ def test_a_series_is_read_alike_alone_and_beside_longer_ones(fitted: FittedClass
     np.testing.assert_allclose(longer[0], together[0], atol=1e-5)
 
 
-def test_missing_values_and_steps_missing_at_the_end(fitted: FittedClassifier) -> None:
+def test_missing_values_and_steps_missing_at_the_end(fitted):
     series, _ = panel()
     ended = [np.concatenate([one, np.full((2, 9), np.nan)], 1) for one in series]
     np.testing.assert_allclose(fitted.predict_proba(ended), fitted.predict_proba(series), atol=1e-5)
@@ -125,7 +122,7 @@ def test_missing_values_and_steps_missing_at_the_end(fitted: FittedClassifier) -
     assert np.isfinite(fitted.predict_proba(series)).all()
 
 
-def test_training_with_missing_values() -> None:
+def test_training_with_missing_values():
     series, labels = panel()
     for one in series[::2]:
         one[1, ::3] = np.nan
@@ -134,13 +131,13 @@ def test_training_with_missing_values() -> None:
     assert np.isfinite(model.embed(series)).all()
 
 
-def test_embeddings_stand_side_by_side(fitted: FittedClassifier) -> None:
+def test_embeddings_stand_side_by_side(fitted):
     series, _ = panel()
     one = fitted.networks[0].attention.encoder.embedding_size
     assert fitted.embed(series[:5]).shape == (5, 2 * one)
 
 
-def test_files_hold_everything(fitted: FittedClassifier, tmp_path: Path) -> None:
+def test_files_hold_everything(fitted, tmp_path):
     series, _ = panel()
     fitted.to_files(tmp_path / "model")
     again = FittedClassifier.from_files(tmp_path / "model")
@@ -166,7 +163,7 @@ def test_files_hold_everything(fitted: FittedClassifier, tmp_path: Path) -> None
         FittedClassifier.from_files(tmp_path / "model")
 
 
-def test_damaged_weights_are_named(fitted: FittedClassifier, tmp_path: Path) -> None:
+def test_damaged_weights_are_named(fitted, tmp_path):
     fitted.to_files(tmp_path)
     weights = tmp_path / "classifier.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
@@ -174,7 +171,7 @@ def test_damaged_weights_are_named(fitted: FittedClassifier, tmp_path: Path) -> 
         FittedClassifier.from_files(tmp_path)
 
 
-def test_progress_and_stages() -> None:
+def test_progress_and_stages():
     series, labels = panel()
     told: list[Progress] = []
     fit_classifier(series, labels, config=config(series), training=QUICK, progress=told.append)
@@ -209,7 +206,7 @@ def part(labels: list[int]) -> Part:
     return Part(x, torch.ones_like(x, dtype=torch.bool), torch.tensor(labels), 2)
 
 
-def test_the_best_step_is_kept_and_training_stops() -> None:
+def test_the_best_step_is_kept_and_training_stops():
     # Trained on class 0 alone and validated where both are equally frequent: every step is worse than the one before.
     training = ClassificationTraining(
         steps=100, evaluate_every=5, patience=3, learning_rate=0.1, label_smoothing=0.0, weight_averaging=0.0
@@ -226,7 +223,7 @@ def test_the_best_step_is_kept_and_training_stops() -> None:
     assert kept == pytest.approx(seen[0][1])
 
 
-def test_balanced_weights_count_classes_alike() -> None:
+def test_balanced_weights_count_classes_alike():
     training = ClassificationTraining(
         steps=150, learning_rate=0.05, label_smoothing=0.0, weight_decay=0.0, class_weights="balanced",
         evaluate_every=150, batch_size=60,
@@ -246,7 +243,7 @@ def test_balanced_weights_count_classes_alike() -> None:
     assert plain.bias.softmax(0)[0].item() == pytest.approx(5 / 6, abs=0.05)
 
 
-def test_the_scaler_and_the_first_network_do_not_see_what_is_held_out() -> None:
+def test_the_scaler_and_the_first_network_do_not_see_what_is_held_out():
     series, labels = panel()
     rows, held = stratified_split(labels, QUICK.validation, seed=0)
     first = fit_classifier(series, labels, config=config(series), training=QUICK, seed=0)
@@ -266,7 +263,7 @@ class _Certain(nn.Module):
         return self.logits.expand(len(x), 2)
 
 
-def test_the_better_path_gets_the_larger_share() -> None:
+def test_the_better_path_gets_the_larger_share():
     held = part([0] * 40)
     for attended, convolved, expected in ((0.9, 0.5, 0.05), (0.5, 0.9, 0.95), (0.7, 0.7, 0.5)):
         left_out = torch.tensor([convolved, 1 - convolved]).log().expand(40, 2)
@@ -276,7 +273,7 @@ def test_the_better_path_gets_the_larger_share() -> None:
     assert 0.4 <= few <= 0.5
 
 
-def test_a_given_share_is_kept(fitted: FittedClassifier) -> None:
+def test_a_given_share_is_kept(fitted):
     series, labels = panel()
     given = replace(config(series), kernel_weight=0.3)
     model = fit_classifier(series, labels, config=given, training=QUICK)
@@ -284,7 +281,7 @@ def test_a_given_share_is_kept(fitted: FittedClassifier) -> None:
     assert fitted.networks[0].kernel_share == fitted.networks[1].kernel_share
 
 
-def test_split_takes_from_every_class() -> None:
+def test_split_takes_from_every_class():
     labels = np.array([0] * 10 + [1] * 2 + [2])
     rows, held = stratified_split(labels, 0.2, seed=1)
     assert sorted([*rows, *held]) == list(range(13))
@@ -292,7 +289,7 @@ def test_split_takes_from_every_class() -> None:
     assert len(stratified_split(labels, 0.0, seed=1)[1]) == 0
 
 
-def test_scaler_against_numpy() -> None:
+def test_scaler_against_numpy():
     series, _ = panel()
     series[0][0, 2:5] = np.nan
     series = [np.concatenate([one, np.full((1, one.shape[1]), 7.0)]) for one in series]  # a constant channel
@@ -304,13 +301,13 @@ def test_scaler_against_numpy() -> None:
     assert (found.location[2], found.scale[2]) == (7.0, 1.0)
 
 
-def test_small_units_are_not_constant() -> None:
+def test_small_units_are_not_constant():
     series, _ = panel(4)
     plain, tiny = Scaler.fit(series), Scaler.fit([1e-13 * one for one in series])  # magnetic fields in tesla
     assert tiny.scale == pytest.approx([1e-13 * scale for scale in plain.scale])
 
 
-def test_large_offsets_survive_float32() -> None:
+def test_large_offsets_survive_float32():
     series, _ = panel(12)
     shifted = [one + 1e9 for one in series]
     x, _ = Scaler.fit(series).padded(series)
@@ -318,7 +315,7 @@ def test_large_offsets_survive_float32() -> None:
     torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-4)
 
 
-def test_large_panels_take_more_steps() -> None:
+def test_large_panels_take_more_steps():
     default = ClassificationTraining()
     assert default.for_panel(270).steps == 300
     assert default.for_panel(6400).steps == 1600
@@ -327,7 +324,7 @@ def test_large_panels_take_more_steps() -> None:
 
 
 @pytest.mark.parametrize("warp", [0.0, 0.4])
-def test_augmentation_keeps_masks_and_lengths(warp: float) -> None:
+def test_augmentation_keeps_masks_and_lengths(warp):
     augmentation = Augmentation(warp=warp, crop=warp, cut=0.0, channel_dropout=0.0)
     x, mask = Scaler.fit(panel()[0]).padded(panel()[0])
     mask[0, 3:6, 1] = False
@@ -339,7 +336,7 @@ def test_augmentation_keeps_masks_and_lengths(warp: float) -> None:
     assert not torch.equal(changed, x)
 
 
-def test_augmentation_turned_off_changes_nothing() -> None:
+def test_augmentation_turned_off_changes_nothing():
     off = Augmentation(warp=0.0, crop=0.0, scale=0.0, noise=0.0, cut=0.0, channel_dropout=0.0)
     x, mask = Scaler.fit(panel()[0]).padded(panel()[0])
     changed, seen = off(x, mask, torch.Generator())
@@ -347,7 +344,7 @@ def test_augmentation_turned_off_changes_nothing() -> None:
     assert torch.equal(seen, mask)
 
 
-def test_hidden_channels_and_stretches() -> None:
+def test_hidden_channels_and_stretches():
     x, mask = torch.ones(200, 40, 3), torch.ones(200, 40, 3, dtype=torch.bool)
     off = {"warp": 0.0, "crop": 0.0, "scale": 0.0, "noise": 0.0}
     _, seen = Augmentation(**off, cut=0.0, channel_dropout=0.6)(x, mask, torch.Generator().manual_seed(0))
@@ -372,12 +369,12 @@ def test_hidden_channels_and_stretches() -> None:
         ([np.zeros((2, 5)), np.full((2, 5), np.nan)], [0, 1], r"series\[1\] must hold at least one value"),
     ],
 )
-def test_bad_panels(series: list[np.ndarray], labels: list[int], message: str) -> None:
+def test_bad_panels(series, labels, message):
     with pytest.raises(ValueError, match=message):
         fit_classifier(series, np.array(labels), training=QUICK)
 
 
-def test_a_configuration_for_other_data(fitted: FittedClassifier) -> None:
+def test_a_configuration_for_other_data(fitted):
     series, labels = panel()
     with pytest.raises(ValueError, match=r"config.num_classes \(4\) must be the number of classes in labels \(3\)"):
         fit_classifier(series, labels, config=config(series, 4))
@@ -398,6 +395,6 @@ def test_a_configuration_for_other_data(fitted: FittedClassifier) -> None:
         ({"class_weights": "even"}, "class_weights must be"),
     ],
 )
-def test_bad_training(changes: dict[str, object], message: str) -> None:
+def test_bad_training(changes, message):
     with pytest.raises(ValueError, match=message):
         ClassificationTraining(**changes)  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """The UEA archive: parsing, where files come from, and the sets that need no network."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import warnings
@@ -29,7 +27,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_values_missing_values_and_labels(tmp_path: Path) -> None:
+def test_values_missing_values_and_labels(tmp_path):
     path = write(tmp_path / "x.ts", HEADER + "1,2.5,?:-1e-2,0,3: b \n\n4:5:a\n1,2,3:7,8:a\n")
     series, labels = read_ts(path)
     np.testing.assert_array_equal(series[0], [[1.0, 2.5, np.nan], [-0.01, 0.0, 3.0]])
@@ -38,7 +36,7 @@ def test_values_missing_values_and_labels(tmp_path: Path) -> None:
     assert labels.tolist() == ["b", "a", "a"]
 
 
-def test_an_empty_value_is_missing_and_what_follows_keeps_its_step(tmp_path: Path) -> None:
+def test_an_empty_value_is_missing_and_what_follows_keeps_its_step(tmp_path):
     series, _ = read_ts(write(tmp_path / "x.ts", HEADER + "1,,3, ? :,5,6:a\n:1,2,:a\n"))
     np.testing.assert_array_equal(series[0], [[1.0, np.nan, 3.0, np.nan], [np.nan, 5.0, 6.0, np.nan]])
     np.testing.assert_array_equal(series[1], [[np.nan, np.nan], [1.0, 2.0]])
@@ -62,7 +60,7 @@ def test_an_empty_value_is_missing_and_what_follows_keeps_its_step(tmp_path: Pat
         ),
     ],
 )
-def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
+def test_bad_files(tmp_path, text, message):
     with pytest.raises(ValueError, match=message):
         read_ts(write(tmp_path / "x.ts", text))
 
@@ -70,9 +68,7 @@ def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("name", "train", "test", "channels"), [("JapaneseVowels", 270, 370, 12), ("BasicMotions", 40, 40, 6)]
 )
-def test_sets_of_the_installed_sktime_need_no_network(
-    name: str, train: int, test: int, channels: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sets_of_the_installed_sktime_need_no_network(name, train, test, channels, monkeypatch):
     monkeypatch.setattr(pooch, "create", None)
     for split, count in (("train", train), ("test", test)):
         series, labels = load_uea(name, split)
@@ -80,11 +76,10 @@ def test_sets_of_the_installed_sktime_need_no_network(
         assert {one.shape[0] for one in series} == {channels}
 
 
-def test_values_are_those_that_sktime_reads() -> None:
+def test_values_are_those_that_sktime_reads():
     from sktime.datasets import load_japanese_vowels
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         frame, expected = load_japanese_vowels(split="train")
     series, labels = load_uea("JapaneseVowels", "train")
     assert labels.tolist() == list(expected)
@@ -97,9 +92,7 @@ def test_values_are_those_that_sktime_reads() -> None:
     ("name", "counts", "shape"),
     [("Handwriting", (150, 850), (3, 152)), ("SelfRegulationSCP1", (268, 293), (6, 896))],
 )
-def test_sets_of_the_data_folder(
-    name: str, counts: tuple[int, int], shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sets_of_the_data_folder(name, counts, shape, monkeypatch):
     monkeypatch.setenv("MVPA_TS_DATA", DATA)
     for split, count in zip(("train", "test"), counts, strict=True):
         series, labels = load_uea(name, split)
@@ -108,7 +101,7 @@ def test_sets_of_the_data_folder(
         assert all(np.isfinite(one).all() for one in series)
 
 
-def test_the_data_folder_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_folder_comes_first(tmp_path, monkeypatch):
     path = write(tmp_path / "UEA" / "BasicMotions" / "BasicMotions_TRAIN.ts", HEADER + "1:2:a\n")
     write(tmp_path / "UEA" / "Mine" / "Mine_TEST.ts", HEADER + "1:2:b\n")
     monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path))
@@ -117,7 +110,7 @@ def test_the_data_folder_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert uea_path("BasicMotions", "test").is_relative_to(Path(pooch.__file__).parents[1] / "sktime")
 
 
-def test_unknown_names() -> None:
+def test_unknown_names():
     with pytest.raises(ValueError, match="split must be one of"):
         uea_path("BasicMotions", "validation")
     with pytest.raises(ValueError, match="name must be one of"):
@@ -159,7 +152,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Archive]:
     return Archive
 
 
-def test_downloaded_once_and_checked_afterwards(archive: type[Archive], tmp_path: Path) -> None:
+def test_downloaded_once_and_checked_afterwards(archive, tmp_path):
     path = uea_path("Heartbeat", "train")
     assert path == tmp_path / "mvpa-ts" / "UEA" / "Heartbeat" / "Heartbeat_TRAIN.ts"
     assert archive.fetched == ["doi:10.5281/zenodo.11206229/Heartbeat_TRAIN.ts"]
@@ -170,14 +163,14 @@ def test_downloaded_once_and_checked_afterwards(archive: type[Archive], tmp_path
     assert len(archive.fetched) == 2
 
 
-def test_no_network_and_wrong_checksums_say_so(archive: type[Archive], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_network_and_wrong_checksums_say_so(archive, monkeypatch):
     for failure in (OSError("no route"), ValueError("hash of downloaded file does not match")):
         monkeypatch.setattr(archive, "failure", failure)
         with pytest.raises(OSError, match=r"Heartbeat_TRAIN\.ts could not be downloaded from Zenodo record 11206229"):
             uea_path("Heartbeat", "train")
 
 
-def test_without_pooch_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pooch_the_message_says_what_to_do(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "pooch", None)
@@ -185,14 +178,14 @@ def test_without_pooch_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPat
         uea_path("Heartbeat", "train")
 
 
-def test_without_sktime_the_core_still_finds_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_sktime_the_core_still_finds_files(monkeypatch, tmp_path):
     monkeypatch.setattr(uea.importlib.util, "find_spec", lambda name: None)
     write(tmp_path / "UEA" / "BasicMotions" / "BasicMotions_TRAIN.ts", HEADER + 40 * "1:2:a\n")
     monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path))
     assert load_uea("BasicMotions", "train")[1].tolist() == ["a"] * 40
 
 
-def test_a_file_of_the_data_folder_with_other_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_the_data_folder_with_other_series(tmp_path, monkeypatch):
     path = write(tmp_path / "UEA" / "BasicMotions" / "BasicMotions_TRAIN.ts", HEADER + 39 * "1:2:a\n")
     monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path))
     with pytest.raises(ValueError, match=r"holds 39 series, in the archive it has 40: it is cut short or changed\. If"):

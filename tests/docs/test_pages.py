@@ -1,7 +1,5 @@
 """Links of every page lead somewhere, and every page is listed. tests/docs/test_pages_run.py runs their code."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -36,17 +34,17 @@ def broken_links(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_lead_somewhere(page):
     assert broken_links(page) == []
 
 
-def test_broken_links_are_found(tmp_path: Path) -> None:
+def test_broken_links_are_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# A heading\n[a](#a-heading) [b](#b) [c](c.md) [d](page.md#a-heading) [e](https://example.org/x)")
     assert broken_links(page) == ["#b", "c.md"]
 
 
-def test_every_page_is_listed() -> None:
+def test_every_page_is_listed():
     """In the contents of the site, and those of the folder docs in its README too."""
     contents = [page for page in DOCS if page.name in ("index.md", "topics.md")]
     trees = re.findall(r"```{toctree}\n(.*?)```", "".join(page.read_text() for page in contents), re.DOTALL)

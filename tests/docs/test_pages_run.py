@@ -1,7 +1,5 @@
 """The code of every page runs as printed, from top to bottom, and prints what its comments promise."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,6 +80,26 @@ def recipes(names: Names) -> None:
     assert names["intervals"].shape == (12, 8)
 
 
+SKTIME = {"forecast", "intervals", "quantiles", "best", "labels", "probabilities", "embedding", "numbers"}
+
+
+def finite_results(names: Names) -> None:
+    """What a block computes is finite; each name is made by several blocks."""
+    names.setdefault("seen", set()).update(SKTIME & names.keys())
+    for name in SKTIME & names.keys():
+        value = names.pop(name)
+        assert len(value) > 1
+        assert name in ("labels", "best") or np.isfinite(np.asarray(value, float)).all()
+
+
+def sktime(names: Names) -> None:
+    assert names["seen"] == SKTIME
+    assert np.isfinite(names["likelihood"]).all(axis=None)
+    files = sorted(path.name for path in Path("vowels").iterdir())
+    assert files == ["channels.json", "classes.json", "classifier.json", "classifier.safetensors"]
+    assert Path("classifier.db").exists()
+
+
 def sweeps(names: Names) -> None:
     assert len(names["forecaster"].predict()) == 24
     assert set(names["trials"]["state"]) <= {"COMPLETE", "PRUNED"}
@@ -140,9 +158,10 @@ PAGES = {
             "torch.Size([4, 6, 40960])",
         ),
     ),
+    "sktime.md": Page(18, sktime, finite_results, needs=("sktime", "optuna")),
 }
 # Run by tests of their own, which also give their command lines; or on GPUs and clusters only.
-ELSEWHERE = {"sktime.md", "first_seizure.md", "guides/own_detector.md", "kernels_hub.md", "scaling.md"}
+ELSEWHERE = {"first_seizure.md", "guides/own_detector.md", "kernels_hub.md", "scaling.md"}
 
 
 def blocks_of(page: str) -> list[str]:
@@ -152,9 +171,7 @@ def blocks_of(page: str) -> list[str]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", PAGES)
-def test_the_page_runs_as_printed(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_runs_as_printed(name, tmp_path, monkeypatch, capsys):
     page, blocks = PAGES[name], blocks_of(name)
     for package in page.needs:
         pytest.importorskip(package)
@@ -175,7 +192,7 @@ def test_the_page_runs_as_printed(
     page.at_the_end(names)
 
 
-def test_every_page_with_code_is_run() -> None:
+def test_every_page_with_code_is_run():
     # The site's own copies, and pages that it makes of the code, are no pages of ours.
     pages = [
         page for page in DOCS.rglob("*.md") if page.relative_to(DOCS).parts[0] not in ("tables", "api", "examples")

@@ -1,7 +1,5 @@
 """docs/paper.md names what exists; the paper's printed numbers are read as printed and stand beside ours."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -19,14 +17,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "paper.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 
 
-def test_files_that_are_named_exist() -> None:
+def test_files_that_are_named_exist():
     root = PAGE.parents[1]
     named = re.findall(r"`((?:mvpa_ts|ieeg|experiments)/[\w./]+)`", TEXT)
     assert len(named) > 15
     assert not [name for name in named if not (root / name).exists()]
 
 
-def test_numbers_are_those_of_the_results() -> None:
+def test_numbers_are_those_of_the_results():
     rows = pd.read_csv(RESULTS / "attention" / "attention_dual.csv")
     chosen = rows[(rows["codes"] == "sinusoids") & (rows["strength"] == 0.3)]
     assert f"within {chosen['scores'].mean():.2f} of dual scores" in TEXT
@@ -37,7 +35,7 @@ def test_numbers_are_those_of_the_results() -> None:
         assert (table["sensitivity"] == table["false detections/h"]).mean() >= 0.9
 
 
-def test_kappas_of_the_paper_are_not_all_on_raw_decisions() -> None:
+def test_kappas_of_the_paper_are_not_all_on_raw_decisions():
     """Said in docs/paper.md; two tables repeat rows of another."""
     repeated = {"18_patients_selected", "18_patients_teston40"}
     names = {path.stem for path in paper.FOLDER.glob("*_patients_*.tsv")} - repeated
@@ -50,7 +48,7 @@ def test_kappas_of_the_paper_are_not_all_on_raw_decisions() -> None:
         pd.testing.assert_frame_equal(part, whole.loc[part.index])
 
 
-def test_forecasting_is_read_by_data_set_and_horizon() -> None:
+def test_forecasting_is_read_by_data_set_and_horizon():
     printed = paper.forecasting().set_index(["model", "dataset", "horizon"])
     assert len(printed) == 6 * 3 * 4
     assert tuple(printed.loc[("Transformer", "ETTh2", 336)]) == (4.07, 1.62)
@@ -64,7 +62,7 @@ def test_forecasting_is_read_by_data_set_and_horizon() -> None:
     }
 
 
-def test_printed_averages_are_those_of_the_horizons() -> None:
+def test_printed_averages_are_those_of_the_horizons():
     means = paper.forecasting().groupby(["model", "dataset"])[["mse", "mae"]].mean()
     for model, averages in paper.forecasting_averages().items():
         for dataset, text in averages.items():
@@ -75,7 +73,7 @@ def test_printed_averages_are_those_of_the_horizons() -> None:
             assert means.loc[(model, dataset), "mae"] == pytest.approx(expected, abs=0.011)
 
 
-def test_seizure_tables_have_their_printed_means() -> None:
+def test_seizure_tables_have_their_printed_means():
     summary, noise = paper.seizure_summary(), paper.noise()
     assert summary.loc["MVPFormer", "MAYO specificity"] == 0.91
     assert summary.loc["Brant-2", "FNUSA sensitivity"] == 0.99
@@ -86,14 +84,14 @@ def test_seizure_tables_have_their_printed_means() -> None:
     assert len(paper.seizures("18_patients_selected")) == 10
 
 
-def test_treebank_and_efficiency() -> None:
+def test_treebank_and_efficiency():
     assert paper.treebank().loc["PopT †"].tolist() == [0.74, 0.87, 0.9, 0.93]
     assert paper.treebank_channels().loc[10].tolist() == [0.81, 0.85, 0.86, 0.87]
     grid = paper.efficiency("flashmvpa_perf").set_index(["T", "C"])
     assert tuple(grid.loc[(50, 50)]) == (60.36, 2.75)
 
 
-def test_cited_rows_stand_only_at_the_papers_look_back() -> None:
+def test_cited_rows_stand_only_at_the_papers_look_back():
     run = {"model": "MVPA", "dataset": "ETTh1", "horizon": 96, "seed": 1, "test_mse": 0.4, "test_mae": 0.4}
     cost = {"parameters": 1, "seconds_per_epoch": 1.0, "seconds": 1.0, "hardware": "some", "threads": 1, "torch": "2"}
     rows = pd.DataFrame([run | cost])
@@ -103,7 +101,7 @@ def test_cited_rows_stand_only_at_the_papers_look_back() -> None:
     assert "paper" not in forecasting_report.markdown_report(rows.assign(lookback=336))
 
 
-def test_all_ten_classification_sets_are_cited() -> None:
+def test_all_ten_classification_sets_are_cited():
     rows = pd.DataFrame({"model": ["MVPA"], "dataset": ["Handwriting"], "accuracy": [0.5], "attention_accuracy": [0.4]})
     rows["kernel_accuracy"] = 0.3
     lines = classification_report.paper_table(rows)
@@ -113,7 +111,7 @@ def test_all_ten_classification_sets_are_cited() -> None:
     assert lines[-1] == "| *TimesFM, paper* | 29 | 68 | 23 | 71 | 93 | 84 | 83 | 52 | 99 | 82 |"
 
 
-def test_every_row_says_whether_it_is_done() -> None:
+def test_every_row_says_whether_it_is_done():
     rows = [line.split(" | ") for line in TEXT.splitlines() if line.startswith("| ") and line.count(" | ") == 2]
     rows = [row for row in rows if row[0] != "| of the paper"]
     assert len(rows) > 40
@@ -123,7 +121,7 @@ def test_every_row_says_whether_it_is_done() -> None:
         assert state[1] == "done" or len(state[2]) > 20, f"no reason: {row[0]}"
 
 
-def test_figures_are_small_and_shown() -> None:
+def test_figures_are_small_and_shown():
     figures = sorted((RESULTS / "figures").glob("*.png"))
     pages = "".join(page.read_text(encoding="utf-8") for page in PAGE.parent.glob("*.md"))
     assert len(figures) >= 4

@@ -1,7 +1,5 @@
 """The command lines of docs/pretraining.md are understood, and the formula of docs/scaling.md gives its table."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The code in the README runs and prints what it says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -26,7 +26,7 @@ SMALL = Case(6, 5, batch=2, heads=4, kv_heads=2, head_dim=16, window=2)
     "name", ["MVPA separable", "MVPA sdpa", "MVPA sdpa, rounded once, flash", "MVPA FlexAttention"]
 )
 @pytest.mark.parametrize("dense_last_segment", [True, False])
-def test_peers_that_are_mvpa_equal_the_reference(name: str, dense_last_segment: bool) -> None:
+def test_peers_that_are_mvpa_equal_the_reference(name, dense_last_segment):
     case = Case(6, 5, batch=2, heads=4, kv_heads=2, head_dim=16, window=2, dense_last_segment=dense_last_segment)
     attend = contenders(case)
     inputs = {key: x.detach() for key, x in case.inputs(CPU, torch.float32).items()}
@@ -45,11 +45,11 @@ def test_peers_that_are_mvpa_equal_the_reference(name: str, dense_last_segment: 
         ("FlashAttention-4 causal", "flash_attn.cute is not installed"),
     ],
 )
-def test_faster_peers_are_in_the_list_and_named_where_they_are_missing(name: str, reason: str) -> None:
+def test_faster_peers_are_in_the_list_and_named_where_they_are_missing(name, reason):
     assert reason in measure(name, SMALL, torch.float32, CPU, 0.01)["failed"]
 
 
-def test_flash_attention_packages_are_called_with_tokens_before_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flash_attention_packages_are_called_with_tokens_before_heads(monkeypatch):
     def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, causal: bool) -> tuple[torch.Tensor, None]:
         heads_first = (x.transpose(1, 2) for x in (query, key, value))
         found = torch.nn.functional.scaled_dot_product_attention(*heads_first, is_causal=causal, enable_gqa=True)
@@ -61,12 +61,12 @@ def test_flash_attention_packages_are_called_with_tokens_before_heads(monkeypatc
     torch.testing.assert_close(actual, every["flash SDPA causal"](inputs))
 
 
-def test_softmax_attention_equals_causal_sdpa() -> None:
+def test_softmax_attention_equals_causal_sdpa():
     attend, inputs = contenders(SMALL), SMALL.inputs(CPU, torch.float32)
     torch.testing.assert_close(attend["softmax attention"](inputs), attend["flash SDPA causal"](inputs))
 
 
-def test_nystromformer_adds_a_convolution_of_the_values_over_the_tokens() -> None:
+def test_nystromformer_adds_a_convolution_of_the_values_over_the_tokens():
     case = Case(5, 8, batch=1, heads=2, kv_heads=2, head_dim=4)
     inputs = {name: tensor.detach() for name, tensor in case.inputs(torch.device("cpu"), torch.float32).items()}
     added = contenders(case)["Nyströmformer"](inputs) - _nystrom_attention(inputs)
@@ -76,7 +76,7 @@ def test_nystromformer_adds_a_convolution_of_the_values_over_the_tokens() -> Non
     torch.testing.assert_close(added[:, :, 2], value[:, :, :19].sum(2) / 33)  # zeros before the first token
 
 
-def test_nystrom_attention_is_exact_with_as_many_landmarks_as_tokens_and_close_with_fewer() -> None:
+def test_nystrom_attention_is_exact_with_as_many_landmarks_as_tokens_and_close_with_fewer():
     matrix = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0)).softmax(-1)
     inverse = _pseudo_inverse(matrix, 30)
     torch.testing.assert_close(matrix @ inverse, torch.eye(16).expand_as(matrix), atol=0.02, rtol=0)
@@ -89,7 +89,7 @@ def test_nystrom_attention_is_exact_with_as_many_landmarks_as_tokens_and_close_w
     torch.testing.assert_close(_nystrom_attention(slow), attend["flash SDPA"](slow), atol=0.05, rtol=0.05)
 
 
-def test_work_is_that_of_the_pairs_that_exist() -> None:
+def test_work_is_that_of_the_pairs_that_exist():
     case = Case(50, 50)
     bias_products = 2 * 64 * 64 * 12 * 2500 * 100
     assert work(case, False) - bias_products == pytest.approx(445e9, rel=0.005)
@@ -100,7 +100,7 @@ def test_work_is_that_of_the_pairs_that_exist() -> None:
 
 
 @pytest.mark.parametrize("part", [None, Part([1], [0])], ids=["all", "a sample and a head"])
-def test_error_ratios_tell_a_wrong_kernel(part: Part | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_ratios_tell_a_wrong_kernel(part, monkeypatch):
     some = options(SMALL, "channels masked, dropout", CPU)
     right = error_ratios(SMALL, "separable", CPU, torch.bfloat16, some, part=part)
     assert max(right.values()) < 2
@@ -114,12 +114,12 @@ def test_error_ratios_tell_a_wrong_kernel(part: Part | None, monkeypatch: pytest
     assert max(error_ratios(SMALL, "separable", CPU, torch.bfloat16, some, part=part).values()) > 2
 
 
-def test_the_trained_stack_has_the_sizes_of_mvpformer_s() -> None:
+def test_the_trained_stack_has_the_sizes_of_mvpformer_s():
     config = mvpformer_s()
     assert {name: getattr(config, name) for name in SMALL_MODEL} == SMALL_MODEL
 
 
-def test_the_plan_begins_with_the_telling_sizes_and_checks_every_block_that_it_times() -> None:
+def test_the_plan_begins_with_the_telling_sizes_and_checks_every_block_that_it_times():
     items = clocks()
     assert [items[0]["mechanism"], items[1]["mechanism"]] == [FLASH, "FlashMVPA"]
     assert len({json.dumps(item) for item in items}) >= len(items) - 1  # flash attention at T = C = 50 twice
@@ -155,7 +155,7 @@ for line in sys.stdin:
 """
 
 
-def test_a_process_that_hangs_or_dies_is_replaced_and_the_rest_is_done(tmp_path: Path) -> None:
+def test_a_process_that_hangs_or_dies_is_replaced_and_the_rest_is_done(tmp_path):
     lane = Lane("one", [], command=(sys.executable, "-c", WORKER))
     answers = [lane.do({"kind": kind}, seconds, tmp_path) for kind, seconds in SEQUENCE]
     lane.stop()
@@ -167,9 +167,7 @@ SEQUENCE = (("right", 60.0), ("hang", 1.0), ("right", 60.0), ("die", 60.0), ("ri
 DIED = "the process ended with 7"
 
 
-def test_a_mechanism_that_loses_two_processes_is_left_out_and_time_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mechanism_that_loses_two_processes_is_left_out_and_time_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(attention_gpu, "WORKER", (sys.executable, "-c", WORKER))
     items = [{"kind": kind, "mechanism": name} for kind, name in (*[("die", "bad")] * 3, ("right", "good"))]
     lanes = [Lane("checks", [{"kind": "right", "impl": "x"}, {"kind": "hang", "impl": "x"}])]
@@ -189,7 +187,7 @@ def test_a_mechanism_that_loses_two_processes_is_left_out_and_time_is_kept(
 
 
 @pytest.mark.slow  # 20 s of the interpreter; in small: the quick run of `make test`, and a page of made-up answers
-def test_one_item_of_every_kind_runs_with_interpreted_kernels(tmp_path: Path) -> None:
+def test_one_item_of_every_kind_runs_with_interpreted_kernels(tmp_path):
     """As on a GPU machine: the tree's root on the path, and nothing of pandas or PyWavelets."""
     root = Path(attention_gpu.__file__).parents[2]
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root)}
@@ -206,7 +204,7 @@ def test_one_item_of_every_kind_runs_with_interpreted_kernels(tmp_path: Path) ->
     assert "| FlashMVPA |" in text
 
 
-def test_a_page_says_which_timed_kernels_failed_their_check() -> None:
+def test_a_page_says_which_timed_kernels_failed_their_check():
     size = {"segments": 5, "channels": 3}
     check = {"kind": "check", "impl": "triton", "case": size, "dtype": "bfloat16"}
     wrong = {"passes": False, "wrong": ["key"], "ratios": {"output": 1.0, "key": 9.0}}

@@ -1,7 +1,5 @@
 """The board: panels with known answers, floors and regressions from other formulas, the sampler and the page."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -15,7 +13,7 @@ CHANGING = [name for name in tasks.TASKS if name != "METR-LA"]
 
 
 @pytest.mark.parametrize("name", CHANGING)
-def test_panels_have_unit_variance_and_windows_of_one_part(name: str) -> None:
+def test_panels_have_unit_variance_and_windows_of_one_part(name):
     task = tasks.TASKS[name](1, True)
     assert np.nanvar(task.values) == pytest.approx(1.0, abs=0.35)
     assert task.truth.shape == task.values.shape
@@ -27,7 +25,7 @@ def test_panels_have_unit_variance_and_windows_of_one_part(name: str) -> None:
     np.testing.assert_array_equal(task.values, again.values)
 
 
-def test_the_floor_of_the_wave_is_the_variance_that_the_look_back_leaves() -> None:
+def test_the_floor_of_the_wave_is_the_variance_that_the_look_back_leaves():
     """Of the process, by its joint covariance; the windows of a draw are near it."""
     (C, L, h), memory, noise = (12, 96, 48), 0.9, 0.3
     place = (np.arange(L + h)[:, None] - 8 * np.arange(C)).ravel()
@@ -38,7 +36,7 @@ def test_the_floor_of_the_wave_is_the_variance_that_the_look_back_leaves() -> No
     assert np.mean(floors) == pytest.approx(left, rel=0.15)
 
 
-def test_relations_change_between_regimes_and_stay_within() -> None:
+def test_relations_change_between_regimes_and_stay_within():
     moment = tasks.changing_wave(3, quick=True).shown.moment
     delay = np.diff(moment, axis=1)
     assert (delay == delay[:, :1]).all()  # one speed for all neighbours
@@ -52,7 +50,7 @@ def test_relations_change_between_regimes_and_stay_within() -> None:
     assert (followers == 4).all()
 
 
-def test_a_follower_has_what_its_leader_had_sixteen_steps_before() -> None:
+def test_a_follower_has_what_its_leader_had_sixteen_steps_before():
     values = torch.tensor(tasks.leaders(1, kind="fixed").values[:4000])
     for leader, follower in ((0, 2), (1, 3), (4, 6), (5, 7)):
         at_lag = [
@@ -63,21 +61,21 @@ def test_a_follower_has_what_its_leader_had_sixteen_steps_before() -> None:
         assert at_lag[15] == pytest.approx(1 / 1.09, abs=0.03)  # each has noise of its own
 
 
-def test_at_most_half_of_the_sensors_fail_and_all_are_scored() -> None:
+def test_at_most_half_of_the_sensors_fail_and_all_are_scored():
     task = tasks.failing(1, quick=True)
     dead = np.isnan(task.values).sum(1)
     assert 0 < dead.max() <= 6
     assert not np.isnan(task.truth).any()
 
 
-def test_a_walk_visits_every_place_once_along_links() -> None:
+def test_a_walk_visits_every_place_once_along_links():
     links = np.zeros((5, 5))
     for place, following in ((3, 1), (1, 4), (4, 0), (0, 2)):
         links[place, following] = links[following, place] = 1.0
     assert tasks.walk(links).tolist() in ([3, 1, 4, 0, 2], [2, 0, 4, 1, 3])
 
 
-def test_ridge_regression_is_that_of_scikit_learn() -> None:
+def test_ridge_regression_is_that_of_scikit_learn():
     from sklearn.linear_model import Ridge
 
     task = tasks.leaders(1, quick=True, kind="fixed")
@@ -93,7 +91,7 @@ def test_ridge_regression_is_that_of_scikit_learn() -> None:
     assert error == pytest.approx(((fitted.predict(past) - future) ** 2).mean(), rel=1e-6)
 
 
-def test_nobody_learns_from_what_a_dead_sensor_did_not_show() -> None:
+def test_nobody_learns_from_what_a_dead_sensor_did_not_show():
     task = tasks.failing(1, True)
     lost = np.isnan(task.values)
     lost[task.ends[0] :] = False
@@ -103,7 +101,7 @@ def test_nobody_learns_from_what_a_dead_sensor_did_not_show() -> None:
     assert regressions.ridge_errors(replace(task, truth=truth), regressions.by_place) == expected
 
 
-def test_a_pooled_regression_reads_neighbours_by_place() -> None:
+def test_a_pooled_regression_reads_neighbours_by_place():
     x = torch.arange(2 * 3 * 4, dtype=torch.float64).view(2, 3, 4)
     read = regressions.by_place(x).unflatten(2, (2 * regressions.BESIDE + 1, 3))
     for channel in range(4):
@@ -113,7 +111,7 @@ def test_a_pooled_regression_reads_neighbours_by_place() -> None:
             torch.testing.assert_close(read[:, channel, offset + regressions.BESIDE], expected)
 
 
-def test_every_model_has_as_many_draws_of_its_own_and_the_first_is_its_defaults() -> None:
+def test_every_model_has_as_many_draws_of_its_own_and_the_first_is_its_defaults():
     for name, space in models.SPACES.items():
         drawn = [models.drawn(name, trial) for trial in range(models.TRIALS)]
         assert drawn[0] == ({"hidden_size": 128} if name == "iTransformer" else {})
@@ -122,7 +120,7 @@ def test_every_model_has_as_many_draws_of_its_own_and_the_first_is_its_defaults(
         assert drawn == [models.drawn(name, trial) for trial in range(models.TRIALS)]
 
 
-def test_page_counts_looks_and_says_what_is_missing() -> None:
+def test_page_counts_looks_and_says_what_is_missing():
     cost = {"hardware": "some", "threads": 1, "torch": "2", "steps": 400}
     tested = [("wave", "TSMixer", -1, seed, 0.4 + 0.1 * seed, None) for seed in (0, 1, 2)]
     rows = pd.DataFrame(

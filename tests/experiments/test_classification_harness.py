@@ -1,9 +1,6 @@
 """The classification harness: the honest protocol, resumable tables, and peers against known answers."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 
 import classification
 import numpy as np
@@ -34,7 +31,7 @@ def problem(length: int = 24, unequal: bool = True) -> Problem:
 
 
 @pytest.mark.parametrize("model", [name for name in MODELS if name != "MiniRocket"])
-def test_every_model_gives_one_honest_number(model: str) -> None:
+def test_every_model_gives_one_honest_number(model):
     outcome, seconds = run(model, problem(), 1, quick=True, report=lambda text: None)
     assert 0.0 <= outcome.accuracy <= 1.0
     assert seconds > 0
@@ -44,7 +41,7 @@ def test_every_model_gives_one_honest_number(model: str) -> None:
         assert outcome.validation is not None
 
 
-def test_paths_of_mvpa_read_the_test_series_as_the_whole_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_of_mvpa_read_the_test_series_as_the_whole_does(monkeypatch):
     fit, look, fitted, seen = classification_models.fit_classifier, classification_models._probabilities, [], []
     monkeypatch.setattr(
         classification_models, "fit_classifier", lambda *a, **o: fitted.append(fit(*a, **o)) or fitted[0]
@@ -56,7 +53,7 @@ def test_paths_of_mvpa_read_the_test_series_as_the_whole_does(monkeypatch: pytes
     assert all(torch.equal(x, expected) for x in seen)
 
 
-def test_test_labels_change_nothing_but_the_score() -> None:
+def test_test_labels_change_nothing_but_the_score():
     found = problem()
     accuracies = []
     for labels in range(3):
@@ -67,7 +64,7 @@ def test_test_labels_change_nothing_but_the_score() -> None:
 
 
 @pytest.mark.parametrize("kind", [PatchTransformer, StepTransformer])
-def test_peers_ignore_padding(kind: type[PatchTransformer] | type[StepTransformer]) -> None:
+def test_peers_ignore_padding(kind):
     torch.manual_seed(0)
     network = kind(3, 4, 50).eval()
     x = torch.randn(2, 40, 3)
@@ -78,7 +75,7 @@ def test_peers_ignore_padding(kind: type[PatchTransformer] | type[StepTransforme
     assert network(torch.randn(1, 1, 3), torch.ones(1, 1, 3, dtype=torch.bool)).isfinite().all()
 
 
-def test_dtw_against_the_full_table() -> None:
+def test_dtw_against_the_full_table():
     generator = np.random.default_rng(0)
     train = [generator.normal(size=(2, length)) for length in (7, 9, 12, 8)]
     test = [generator.normal(size=(2, length)) for length in (10, 6, 8)]
@@ -96,9 +93,7 @@ def test_dtw_against_the_full_table() -> None:
     assert dtw_neighbours(train, test).tolist() == expected
 
 
-def test_a_table_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_is_resumed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(classification, "load_problem", lambda name: problem())
     table = tmp_path / "classification.csv"
     arguments = ["classification.py", "--quick", "--table", str(table), "--models", "Transformer"]
@@ -116,14 +111,14 @@ def test_a_table_is_resumed(
     assert table.with_suffix(".png").is_file()
 
 
-def test_a_class_that_only_test_has_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_that_only_test_has_is_an_error(monkeypatch):
     parts = {"train": np.array(["a", "b"]), "test": np.array(["a", "c"])}
     monkeypatch.setattr(classification, "load_uea", lambda name, split: ([np.zeros((1, 4))] * 2, parts[split]))
     with pytest.raises(ValueError, match=r"TEST has classes that TRAIN has not: c"):
         classification.load_problem("some")
 
 
-def test_report_means_over_seeds() -> None:
+def test_report_means_over_seeds():
     rows = pd.DataFrame(
         {
             "model": ["MVPA", "MVPA", "1NN-DTW"],

@@ -1,7 +1,5 @@
 """The committed Markdown tables are those of the committed rows."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any
@@ -66,18 +64,18 @@ FROM_RECORDS: dict[str, Callable] = {
 
 
 @pytest.mark.parametrize("name", FROM_ROWS)
-def test_table_of_rows(name: str) -> None:
+def test_table_of_rows(name):
     rows = read_rows(RESULTS / f"{name}.csv")
     assert FROM_ROWS[name](rows) == (RESULTS / f"{name}.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", FROM_RECORDS)
-def test_table_of_a_record(name: str) -> None:
+def test_table_of_a_record(name):
     record = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     assert FROM_RECORDS[name](record) == (RESULTS / f"{name}.md").read_text(encoding="utf-8")
 
 
-def test_page_of_the_gpu() -> None:
+def test_page_of_the_gpu():
     path = RESULTS / "attention" / "attention_gpu.jsonl"
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert attention_gpu.page(rows) == path.with_suffix(".md").read_text(encoding="utf-8")
@@ -105,14 +103,14 @@ def test_page_of_the_gpu() -> None:
         ("treebank/treebank_simulated", ["model", "subject", "task", "protocol", "split", "channels"]),
     ],
 )
-def test_no_run_is_there_twice(name: str, key: list[str]) -> None:
+def test_no_run_is_there_twice(name, key):
     assert not read_rows(RESULTS / f"{name}.csv").duplicated(key).any()
 
 
 @pytest.mark.parametrize(
     ("name", "lookback"), [("forecasting", 96), ("forecasting_336", 336), ("forecasting_720", 720)]
 )
-def test_rows_were_run_with_the_present_settings(name: str, lookback: int) -> None:
+def test_rows_were_run_with_the_present_settings(name, lookback):
     """What a row does not state was not there yet and changed nothing."""
     rows = read_rows(RESULTS / "forecasting" / f"{name}.csv")
     assert set(rows["model"]) <= set(MODELS)
@@ -149,7 +147,7 @@ def of_today(trained: dict[str, Any]) -> dict[str, Any]:
     return trained
 
 
-def test_explanations_find_the_channels_that_lead() -> None:
+def test_explanations_find_the_channels_that_lead():
     """As docs/guides/explanations.md says."""
     table = read_rows(RESULTS / "structure" / "explanations.csv").set_index("channel")
     read = table.loc[2:5]
@@ -158,7 +156,7 @@ def test_explanations_find_the_channels_that_lead() -> None:
     assert (table.loc[:1, "share"] <= 0.02).all()
 
 
-def test_the_bootstrap_interval_is_that_of_a_mean() -> None:
+def test_the_bootstrap_interval_is_that_of_a_mean():
     """Of the logarithm's mean: its standard error times 1.96 each way, for many sets."""
     ratios = np.exp(np.random.default_rng(1).normal(-0.3, 0.4, 400))
     low, high = zero_shot_report.bootstrap_interval(ratios)

@@ -1,7 +1,5 @@
 """The detection studies: thresholds, augmentation, stages that are kept, configurations, tables, made-up data sets."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from dataclasses import replace

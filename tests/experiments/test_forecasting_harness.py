@@ -1,7 +1,5 @@
 """The forecasting harness: errors against loops, resumable tables, and agreement with neuralforecast's own path."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess
@@ -42,9 +40,7 @@ def frame() -> pd.DataFrame:
     )
 
 
-def test_a_killed_command_goes_on_in_the_middle_of_a_run(
-    frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_command_goes_on_in_the_middle_of_a_run(frame, tmp_path, monkeypatch):
     def few_windows(*arguments: Any, **options: Any) -> dict[str, Windows]:
         windows = forecasting_windows(*arguments, **options)
         return {part: replace(whole, starts=whole.starts[:64]) for part, whole in windows.items()}
@@ -82,7 +78,7 @@ def test_a_killed_command_goes_on_in_the_middle_of_a_run(
     assert not list(folder.iterdir())
 
 
-def test_training_is_reproducible(frame: pd.DataFrame) -> None:
+def test_training_is_reproducible(frame):
     windows = forecasting_windows(frame, "ETTh1", lookback=96, horizon=96)
     small = {part: whole.only(slice(64)) for part, whole in windows.items()}
     outcomes = []
@@ -93,7 +89,7 @@ def test_training_is_reproducible(frame: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_model_forecasts_all_channels(name: str) -> None:
+def test_every_model_forecasts_all_channels(name):
     model, _, settings = build(name, "ETTh1", 24, 3, seed=1)
     x = torch.randn(2, 96, 3)
     forecast = model.eval()(x, phase=torch.tensor([0, 5]))
@@ -128,9 +124,7 @@ def test_every_model_forecasts_all_channels(name: str) -> None:
         ("VanillaTransformer", "Weather", 96, {"hidden_size": 512}, {"epochs": 3}),
     ],
 )
-def test_peers_have_their_published_settings(
-    name: str, dataset: str, horizon: int, own: dict[str, Any], trained: dict[str, Any]
-) -> None:
+def test_peers_have_their_published_settings(name, dataset, horizon, own, trained):
     _, training, settings = build(name, dataset, horizon, 3, seed=1)
     assert {key: settings[key] for key in own} == own
     assert settings.keys().isdisjoint({"ETTh1", "ETTh2", "Weather", "training"})
@@ -138,7 +132,7 @@ def test_peers_have_their_published_settings(
     assert {key: getattr(training, key) for key in trained} == trained
 
 
-def test_timemixer_with_its_last_maps_in_the_other_order_is_the_same_model() -> None:
+def test_timemixer_with_its_last_maps_in_the_other_order_is_the_same_model():
     pytest.importorskip("neuralforecast")
     model = build("TimeMixer", "ETTh1", 24, 5, 1)[0].double()
     x, found = torch.randn(3, 96, 5, dtype=torch.float64), []
@@ -155,9 +149,7 @@ def test_timemixer_with_its_last_maps_in_the_other_order_is_the_same_model() -> 
     assert "future_multi_mixing" in vars(model.model)
 
 
-def test_a_table_is_resumed_and_never_half_written(
-    frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_is_resumed_and_never_half_written(frame, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(forecasting, "load_forecasting_frame", lambda name: frame)
     table = tmp_path / "forecasting.csv"
     arguments = ["forecasting.py", "--quick", "--table", str(table), "--models", "Linear"]
@@ -181,7 +173,7 @@ def test_a_table_is_resumed_and_never_half_written(
     assert table.read_bytes() == before
 
 
-def test_report_averages_only_complete_sets() -> None:
+def test_report_averages_only_complete_sets():
     runs = [
         ("MVPA", horizon, seed, 0.1 * index + 0.02 * seed)
         for index, horizon in enumerate((96, 192, 336, 720), start=1)
@@ -196,7 +188,7 @@ def test_report_averages_only_complete_sets() -> None:
     assert "| Linear | 0.400 / 0.500 | – | – | – | – |" in report
 
 
-def test_harness_and_cross_validation_agree(frame: pd.DataFrame) -> None:
+def test_harness_and_cross_validation_agree(frame):
     from neuralforecast import NeuralForecast
 
     from mvpa_ts.adapters.neuralforecast import MVPA
@@ -225,7 +217,7 @@ def test_harness_and_cross_validation_agree(frame: pd.DataFrame) -> None:
     assert evaluate(fitted.network, windows) == pytest.approx((error.pow(2).mean(), error.abs().mean()), rel=1e-5)
 
 
-def test_harness_needs_no_host_for_the_models_of_this_library(frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_harness_needs_no_host_for_the_models_of_this_library(frame, tmp_path):
     folder = tmp_path / "ETT-small"
     folder.mkdir()
     frame.to_csv(folder / "ETTh1.csv", index=False)
@@ -247,7 +239,7 @@ runpy.run_path({str(script)!r}, run_name="__main__")
     assert "| MVPA |" in (tmp_path / "table.md").read_text()
 
 
-def test_the_benchmarks_transformer_mixes_channels_and_knows_the_calendar() -> None:
+def test_the_benchmarks_transformer_mixes_channels_and_knows_the_calendar():
     model, training, _ = build("Transformer, 64 wide", "ETTh1", 24, 3, seed=1)
     assert training == SCRIPT
     model.eval()
@@ -265,7 +257,7 @@ def test_the_benchmarks_transformer_mixes_channels_and_knows_the_calendar() -> N
     torch.testing.assert_close(calendar("ETTh1")[:17420], expected)
 
 
-def test_without_its_linear_path_the_network_starts_from_the_mean_and_learns_by_attention_alone() -> None:
+def test_without_its_linear_path_the_network_starts_from_the_mean_and_learns_by_attention_alone():
     model, _, settings = build("MVPA, 4 patches, all terms, no linear path", "ETTh1", 24, 3, seed=1)
     beside, _, other = build("MVPA, 4 patches, all terms", "ETTh1", 24, 3, seed=1)
     names = {name for name, _ in beside.named_parameters()}
@@ -283,7 +275,7 @@ class Silent(torch.nn.Module):
         return x.new_zeros(len(x), 3, x.shape[2], 1)
 
 
-def test_a_peer_with_a_cycle_reads_what_the_cycle_leaves() -> None:
+def test_a_peer_with_a_cycle_reads_what_the_cycle_leaves():
     """The cycle is of normalised windows: taken off at each step's own phase, and added to the forecast."""
     network = WithCycle(Silent(), length=4, channels=2, horizon=3)
     cycle = torch.arange(8.0).view(4, 2)

@@ -4,8 +4,6 @@ A small draw, an hour each, with the threshold of validation subjects. The setti
 12); on 3, 4 and 6 line length had an F1 of .40, .40 and 0, regression .55, .33 and 0, and the rule .75, 1 and .80.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

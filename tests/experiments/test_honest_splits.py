@@ -1,11 +1,8 @@
 """What is chosen is chosen without the test: penalties, thresholds, folds, and the column that says test error."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +24,7 @@ def noise(rows: np.ndarray) -> tasks.Task:
     return tasks.Task(rows, (60, 260), 20, 2, rows)
 
 
-def test_the_ridge_penalty_is_chosen_on_validation() -> None:
+def test_the_ridge_penalty_is_chosen_on_validation():
     """Noise wants a large penalty; rows that were trained on want a small one."""
     train, other = np.random.default_rng(0).standard_normal((2, 200, 2))
     train[:60] = train[60:120] = train[120:180]
@@ -41,9 +38,7 @@ def test_the_ridge_penalty_is_chosen_on_validation() -> None:
     assert penalty(other, train) > penalty(train, other)
 
 
-def test_the_test_error_of_a_forecasting_row_is_that_of_the_test_windows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_test_error_of_a_forecasting_row_is_that_of_the_test_windows(tmp_path, monkeypatch):
     dates = pd.date_range("2016-07-01", periods=17420, freq="h")
     frame = pd.DataFrame({"date": dates, "a": np.sin(np.arange(17420) / 4), "b": np.cos(np.arange(17420) / 4)})
     lengths, whole = {"train": 64, "validation": 32, "test": 48}, forecasting.forecasting_windows
@@ -63,9 +58,7 @@ def test_the_test_error_of_a_forecasting_row_is_that_of_the_test_windows(
     assert (row["validation_mse"], row["validation_mae"]) == (32.0, 64.0)
 
 
-def test_rows_of_the_board_are_scored_on_test_and_trials_on_validation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_the_board_are_scored_on_test_and_trials_on_validation(tmp_path, monkeypatch):
     """What a trial could see ends with the validation rows, and the best trial is that of validation."""
     parts: list[str] = []
 
@@ -86,7 +79,7 @@ def test_rows_of_the_board_are_scored_on_test_and_trials_on_validation(
     assert rows["settings"].iloc[2] == rows["settings"].iloc[0]  # the first trial was better on validation
 
 
-def test_a_trial_forecasts_validation_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_forecasts_validation_rows_alone(monkeypatch):
     rows = np.arange(460.0)[:, None] * np.ones(2)
     asked: list[tuple[int, int]] = []
 

@@ -1,7 +1,5 @@
 """The pretraining of the forecaster goes on where it was stopped."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Iterator
@@ -40,7 +38,7 @@ def train(monkeypatch: pytest.MonkeyPatch, folder: Path, *, steps: float = float
     return torch.load(folder / "checkpoint.pt", weights_only=True)
 
 
-def test_a_run_that_was_stopped_gives_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_was_stopped_gives_the_same_weights(tmp_path, monkeypatch):
     whole = train(monkeypatch, tmp_path / "whole")
     parts = [train(monkeypatch, tmp_path / "parts", steps=3)["step"] for _ in range(2)]
     resumed = train(monkeypatch, tmp_path / "parts")
@@ -49,7 +47,7 @@ def test_a_run_that_was_stopped_gives_the_same_weights(tmp_path: Path, monkeypat
         torch.testing.assert_close(resumed["network"][name], weight, rtol=0.0, atol=0.0, msg=name)
 
 
-def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch):
     whole = train(monkeypatch, tmp_path / "whole")
     train(monkeypatch, tmp_path / "parts", steps=4)
     loss_of, calls = pretrain_forecaster.loss_of, itertools.count()

@@ -1,7 +1,5 @@
 """The comparison of pretrainings goes on from what it wrote."""
 
-from __future__ import annotations
-
 import json
 
 import pretraining_comparison

@@ -1,22 +1,19 @@
 """The README's numbers are those of the committed tables."""
 
-from __future__ import annotations
-
 import re
 
 import pandas as pd
-import pytest
 import readme
 
 
-def test_readme_holds_what_the_tables_say() -> None:
+def test_readme_holds_what_the_tables_say():
     for page in readme.PAGES:
         text = page.read_text()
         assert "<!-- results:" in text
         assert readme.filled(text) == text, f"{page.name}: run python experiments/shipped/readme.py"
 
 
-def test_every_number_of_readme_and_results_comes_from_a_table() -> None:
+def test_every_number_of_readme_and_results_comes_from_a_table():
     assert [page.name for page in readme.TRACED] == ["README.md", "results.md"]
     for page in readme.TRACED:
         text = page.read_text()
@@ -27,7 +24,7 @@ def test_every_number_of_readme_and_results_comes_from_a_table() -> None:
         assert readme.filled(inside) == text  # what is written by hand between the markers does not stay
 
 
-def test_summary_averages_complete_models_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_summary_averages_complete_models_only(monkeypatch):
     runs = [
         (model, dataset, horizon, 1, 0.1 * index, 0.2 * index)
         for model, count in (("MVPA", 4), ("Linear", 3))
@@ -40,7 +37,7 @@ def test_summary_averages_complete_models_only(monkeypatch: pytest.MonkeyPatch) 
     assert "| Linear |" not in summary  # "CycleNet/Linear" and OLinear are cited
 
 
-def test_classification_summary_leaves_the_ablation_out() -> None:
+def test_classification_summary_leaves_the_ablation_out():
     runs = [("MVPA", 1, 0.5), ("MVPA", 2, 0.6), ("MVPA none", 1, 0.4), ("1NN-DTW", 1, 0.3)]
     rows = pd.DataFrame(runs, columns=["model", "seed", "accuracy"]).assign(dataset="Handwriting")
     summary = readme.classification_summary(rows.assign(hardware="some", threads=1, torch="2"))
@@ -51,7 +48,7 @@ def test_classification_summary_leaves_the_ablation_out() -> None:
     assert readme.classification_summary(pd.DataFrame()) == ""
 
 
-def test_configurations_are_counted_and_not_held() -> None:
+def test_configurations_are_counted_and_not_held():
     rows = pd.DataFrame({"dataset": ["ETTh1", "ETTh1", "ETTh1"], "model": ["MVPA", "MVPA, made up", "Linear"]})
     before = readme.tested_summary(rows[:1], ["ETTh1"])
     after = readme.tested_summary(rows, ["ETTh1"])

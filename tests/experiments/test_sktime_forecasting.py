@@ -1,7 +1,5 @@
 """The script that measures MVPAForecaster, on parts whose answer is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

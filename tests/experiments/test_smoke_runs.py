@@ -1,7 +1,5 @@
 """Every script has a quick form, which `make test` runs, on made-up data where there are no others."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shutil
@@ -21,7 +19,7 @@ SCRIPTS = sorted(path for room in ("", *ROOMS) for path in (ROOT / "experiments"
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_make_runs_every_script_of_the_folder() -> None:
+def test_make_runs_every_script_of_the_folder():
     command = ["make", "--question", "--print-data-base", "--no-builtin-rules", "quick-runs"]
     database = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     (targets,) = re.findall(r"^quick-runs: (.*)$", database, re.MULTILINE)
@@ -29,14 +27,14 @@ def test_make_runs_every_script_of_the_folder() -> None:
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_script_runs_quickly_and_imports_no_other(path: Path) -> None:
+def test_script_runs_quickly_and_imports_no_other(path):
     text = path.read_text(encoding="utf-8")
     assert '"--quick"' in text or "script_parser(__doc__" in text
     assert 'if __name__ == "__main__":\n    main()\n' in text
     assert imported(text).isdisjoint(script.stem for script in SCRIPTS)
 
 
-def test_the_parser_of_the_scripts_has_a_quick_form(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_parser_of_the_scripts_has_a_quick_form(capsys):
     parser = script_parser("Measure.\n\n    python measure.py", "two steps")
     assert parser.parse_args(["--quick"]).quick
     assert not parser.parse_args([]).quick
@@ -47,19 +45,19 @@ def test_the_parser_of_the_scripts_has_a_quick_form(capsys: pytest.CaptureFixtur
     assert "two steps" in shown
 
 
-def test_scripts_that_import_each_other_are_seen() -> None:
+def test_scripts_that_import_each_other_are_seen():
     text = "def main():\n    import forecasting as f\n    from classification.report import x\n"
     assert imported(text) == {"forecasting", "classification"}
 
 
-def test_shared_code_has_no_main_and_imports_no_script() -> None:
+def test_shared_code_has_no_main_and_imports_no_script():
     for path in (ROOT / "experiments" / "harness").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         assert "__main__" not in text, path
         assert imported(text).isdisjoint(script.stem for script in SCRIPTS), path
 
 
-def test_results_lie_in_the_folder_of_their_subject() -> None:
+def test_results_lie_in_the_folder_of_their_subject():
     command = ["git", "ls-files", "experiments/results"]
     tracked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if tracked.returncode:
@@ -79,7 +77,7 @@ def imported(text: str) -> set[str]:
     return names
 
 
-def test_made_up_data_has_every_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_made_up_data_has_every_set(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)  # nothing is downloaded
     monkeypatch.setenv("MVPA_TS_DATA", str(tmp_path))
     made_up_data.write(tmp_path)

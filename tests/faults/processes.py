@@ -1,7 +1,5 @@
 """A task in a process of its own that is killed, has no room on the disk, or may not write."""
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import os

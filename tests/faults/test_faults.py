@@ -88,7 +88,7 @@ def task(request: pytest.FixtureRequest, inputs: Path, tmp_path_factory: pytest.
     return Task(request.param, inputs, tmp_path_factory.mktemp(request.param))
 
 
-def test_kills(task: Task) -> None:
+def test_kills(task):
     kills = 0
     while kills < KILLS:
         run = task.run()
@@ -100,7 +100,7 @@ def test_kills(task: Task) -> None:
         run.finish()
 
 
-def test_a_full_disk(task: Task) -> None:
+def test_a_full_disk(task):
     for _ in range(OTHERS):
         run = task.run()
         limit = round(10 ** task.moments.uniform(1.0, len(str(task.largest))))
@@ -108,7 +108,7 @@ def test_a_full_disk(task: Task) -> None:
         run.finish()
 
 
-def test_a_folder_that_may_not_be_written_to(task: Task) -> None:
+def test_a_folder_that_may_not_be_written_to(task):
     refused = 0
     while refused < OTHERS:
         run = task.run()

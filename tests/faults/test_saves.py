@@ -4,8 +4,6 @@ A process forked from this one saves over an older save. An audit hook, which Py
 removes anything, ends it with signal 9 or without room at the first of these calls, at the second, and so on.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -190,7 +188,7 @@ def _faulty(saved: Saved, folder: Path, step: int, *, killed: bool) -> int:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("killed", [True, False], ids=["killed", "full"])
 @pytest.mark.parametrize("name", _SAVES)
-def test_a_fault_at_each_step_of_a_save(name: str, killed: bool, tmp_path: Path) -> None:
+def test_a_fault_at_each_step_of_a_save(name, killed, tmp_path):
     saved = _SAVES[name]()
     folder, kept = tmp_path / "place" / "saved", tmp_path / "kept"
     saved.save(saved.old, kept)

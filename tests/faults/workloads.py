@@ -1,7 +1,5 @@
 """What is killed: five tasks that are started again until they end, and how to look into what they leave."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import logging

@@ -1,7 +1,5 @@
 """The rate of alarms is kept where nothing is wrong, and what is planted is found, by its series."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

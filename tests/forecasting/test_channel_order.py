@@ -1,14 +1,12 @@
 """An order by correlation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from mvpa_ts.forecasting.channel_order import correlation_order
 
 
-def test_a_shuffled_line_is_found_again() -> None:
+def test_a_shuffled_line_is_found_again():
     draws = np.random.default_rng(0)
     steps = draws.standard_normal((2000, 12)) * 0.4
     line = np.cumsum(steps, axis=1)  # each channel is its neighbour and something new
@@ -19,7 +17,7 @@ def test_a_shuffled_line_is_found_again() -> None:
     assert places in (list(range(12)), list(range(11, -1, -1)))
 
 
-def test_missing_and_constant_channels_have_a_place() -> None:
+def test_missing_and_constant_channels_have_a_place():
     values = np.random.default_rng(0).standard_normal((50, 4))
     values[:, 1] = 3.0
     values[:, 2] = np.nan
@@ -27,6 +25,6 @@ def test_missing_and_constant_channels_have_a_place() -> None:
     assert sorted(correlation_order(values)) == [0, 1, 2, 3]
 
 
-def test_bad_values() -> None:
+def test_bad_values():
     with pytest.raises(ValueError, match=r"values must be \[n, C\]"):
         correlation_order(np.zeros(5))

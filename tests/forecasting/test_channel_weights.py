@@ -1,7 +1,5 @@
 """Weights of the attention between channels equal those of the formula."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Effects of covariates that are known ahead: what drives a series is found, what does not is left alone."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

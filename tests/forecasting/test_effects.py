@@ -1,7 +1,5 @@
 """Effects of covariates equal generalised least squares with the true errors, and their intervals hold."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Huge values and training that diverges: a named error or finite forecasts, and the last good weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

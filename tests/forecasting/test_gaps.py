@@ -1,7 +1,5 @@
 """Series that stop before their panel."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What the network is told beside the series: phases, exogenous features, and inputs that do not fit."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from support.made_up_networks import BATCH, CHANNELS, HORIZON, LOOKBACK, make_mask, make_network, make_windows

@@ -1,10 +1,6 @@
 """The training loop on windows: which weights are kept, rates, checkpoints; and errors against loops."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +41,7 @@ class _Repeat(nn.Module):
         return (x[:, -1:].expand(-1, self.horizon, -1) + self.shift)[..., None]
 
 
-def test_error_is_one_mean_over_all_windows() -> None:
+def test_error_is_one_mean_over_all_windows():
     values = torch.tensor(np.random.default_rng(0).standard_normal((50, 2)), dtype=torch.float32)
     windows = Windows(values, torch.arange(7, 30), lookback=6, horizon=4)
     squared, absolute = [], []
@@ -60,7 +56,7 @@ def test_error_is_one_mean_over_all_windows() -> None:
 
 
 @pytest.mark.parametrize("weight_averaging", [None, 0.5])
-def test_training_keeps_the_weights_of_the_best_epoch(weight_averaging: float | None) -> None:
+def test_training_keeps_the_weights_of_the_best_epoch(weight_averaging):
     windows = parts(8, 2, 64)
     # A rate this high makes later epochs worse than some earlier one.
     training = replace(PLAIN, learning_rate=0.5, patience=6, weight_averaging=weight_averaging)
@@ -71,7 +67,7 @@ def test_training_keeps_the_weights_of_the_best_epoch(weight_averaging: float | 
     assert evaluate(model, windows["validation"]) == pytest.approx((min(seen), outcome.validation_mae), rel=1e-6)
 
 
-def test_training_keeps_the_last_weights_when_told() -> None:
+def test_training_keeps_the_last_weights_when_told():
     windows = parts(8, 2, 64)
     training = replace(PLAIN, learning_rate=0.5, patience=1, keep="last")
     model, seen = _Repeat(2), []
@@ -81,7 +77,7 @@ def test_training_keeps_the_last_weights_when_told() -> None:
     assert evaluate(model, windows["validation"])[0] == pytest.approx(seen[0], rel=1e-6)
 
 
-def test_frequency_loss_is_that_of_a_transform_written_out() -> None:
+def test_frequency_loss_is_that_of_a_transform_written_out():
     generator = torch.Generator().manual_seed(0)
     forecast, y = torch.randn(2, 5, 3, generator=generator), torch.randn(2, 5, 3, generator=generator)
     error = (forecast - y).double().numpy()
@@ -103,7 +99,7 @@ def test_frequency_loss_is_that_of_a_transform_written_out() -> None:
     [{}, {"keep": "last"}, {"schedule": "halving", "weight_averaging": None}, {"ridge": 1.0}],
     ids=str,
 )
-def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path, changes):
     windows = parts(24, 8, 64)
     checkpoint = Checkpoint(tmp_path / "run.pt", "these settings")
 
@@ -134,7 +130,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path: Path, changes
     assert all(torch.equal(same[name], weights[name]) for name in weights)
 
 
-def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(tmp_path):
     windows = parts(8, 2, 32)
     path, training = tmp_path / "run.pt", replace(PLAIN, learning_rate=0.1, epochs=1)
     train(_Repeat(2), windows, training, seed=0, checkpoint=Checkpoint(path, "one"))
@@ -151,7 +147,7 @@ def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(tmp_path: Path)
         train(_Repeat(2), windows, training, seed=0, checkpoint=Checkpoint(path, "one"))
 
 
-def test_the_rate_is_halved_after_every_epoch_but_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_is_halved_after_every_epoch_but_the_first(monkeypatch):
     windows = parts(8, 2, 32)
     rates: list[float] = []
     step = torch.optim.AdamW.step
@@ -162,7 +158,7 @@ def test_the_rate_is_halved_after_every_epoch_but_the_first(monkeypatch: pytest.
     assert rates == [0.8, 0.8, 0.8, 0.8, 0.4, 0.4, 0.2, 0.2]  # two steps an epoch
 
 
-def test_training_stops_when_validation_does_not_improve() -> None:
+def test_training_stops_when_validation_does_not_improve():
     windows = parts(8, 2, 32)
     model = _Repeat(2)
     model.shift.requires_grad_(True)
@@ -171,7 +167,7 @@ def test_training_stops_when_validation_does_not_improve() -> None:
 
 
 @pytest.mark.parametrize(("steps", "max_steps"), [(0, None), (5, 0)])
-def test_a_training_of_no_step_leaves_the_weights(steps: int, max_steps: int | None) -> None:
+def test_a_training_of_no_step_leaves_the_weights(steps, max_steps):
     model = _Repeat(2)
     outcome = train(model, parts(8, 2, 32), ForecasterTraining(steps=steps), seed=0, max_steps=max_steps)
     assert outcome.epochs == 0
@@ -179,7 +175,7 @@ def test_a_training_of_no_step_leaves_the_weights(steps: int, max_steps: int | N
 
 
 @pytest.mark.parametrize("part", ["train", "validation"])
-def test_a_training_without_windows_says_so(part: str) -> None:
+def test_a_training_without_windows_says_so(part):
     windows = parts(8, 2, 32)
     windows[part] = windows[part].only(slice(0, 0))
     with pytest.raises(ValueError, match=rf"^windows\['{part}'\] must hold at least one window, got none$"):

@@ -1,7 +1,5 @@
 """Heads of the linear path that read other channels, against sums written out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -34,7 +32,7 @@ def by_hand(heads: ChannelMixing, x: np.ndarray, score: np.ndarray) -> np.ndarra
 @pytest.mark.parametrize("outputs", [6, 13], ids=["maps first", "mixes first"])
 @pytest.mark.parametrize("distance", ["absolute", "signed"])
 @pytest.mark.parametrize("trained", [0, 3, 50])
-def test_distances_against_numpy(outputs: int, distance: str, trained: int) -> None:
+def test_distances_against_numpy(outputs, distance, trained):
     heads = filled(outputs, channel_distance=distance)
     heads.reach.fill_(trained)
     x = torch.randn(2, 10, 8, dtype=torch.float64)
@@ -49,9 +47,7 @@ def test_distances_against_numpy(outputs: int, distance: str, trained: int) -> N
 
 @pytest.mark.parametrize("distance", ["absolute", "signed"])
 @pytest.mark.parametrize("trained", [0, 3])
-def test_many_channels_give_the_same_by_running_sums(
-    monkeypatch: pytest.MonkeyPatch, distance: str, trained: int
-) -> None:
+def test_many_channels_give_the_same_by_running_sums(monkeypatch, distance, trained):
     heads = filled(channel_distance=distance)
     heads.reach.fill_(trained)
     x = torch.randn(2, 10, 47, dtype=torch.float64, requires_grad=True)
@@ -67,7 +63,7 @@ def test_many_channels_give_the_same_by_running_sums(
 
 
 @pytest.mark.parametrize("channels", [4, 47], ids=["matrix", "running sums"])
-def test_a_head_that_reads_nothing_is_silent(channels: int) -> None:
+def test_a_head_that_reads_nothing_is_silent(channels):
     heads, x = filled(), torch.randn(2, 10, channels, dtype=torch.float64)
     heads.nothing_score.data.fill_(100.0)
     assert heads(x).abs().max() < 1e-20
@@ -76,7 +72,7 @@ def test_a_head_that_reads_nothing_is_silent(channels: int) -> None:
     torch.testing.assert_close(level, heads.maps.sum((0, 1)).expand_as(level))
 
 
-def test_vectors_of_series_that_were_not_there_are_left_out() -> None:
+def test_vectors_of_series_that_were_not_there_are_left_out():
     heads = filled(channels=8)
     x = torch.randn(2, 10, 8, dtype=torch.float64)
     everybody = heads(x)
@@ -88,15 +84,7 @@ def test_vectors_of_series_that_were_not_there_are_left_out() -> None:
     assert heads(x[:, :, :6]).shape == (2, 6, 6)
 
 
-def test_vectors_go_with_their_series() -> None:
-    """Without distances, the order of channels makes no difference as long as vectors go along."""
-    heads, order = filled(channels=8), torch.randperm(8)
-    x = torch.randn(2, 10, 8, dtype=torch.float64)
-    expected = heads(x, distances=False)[:, order]
-    torch.testing.assert_close(heads(x[:, :, order], series=order, distances=False), expected)
-
-
-def test_positions_are_read_by_place_not_by_order() -> None:
+def test_positions_are_read_by_place_not_by_order():
     heads, order = filled(coordinates=2), torch.randperm(7)
     x, places = torch.randn(2, 10, 7, dtype=torch.float64), torch.randn(7, 2, dtype=torch.float64)
     found = heads(x, positions=places)
@@ -104,7 +92,7 @@ def test_positions_are_read_by_place_not_by_order() -> None:
     torch.testing.assert_close(heads(x, positions=100.0 * places + 3.0), found)
 
 
-def test_training_remembers_how_far_it_saw() -> None:
+def test_training_remembers_how_far_it_saw():
     heads = filled()
     heads.train()(torch.randn(1, 10, 3).double())
     assert heads.reach == 3
@@ -112,7 +100,7 @@ def test_training_remembers_how_far_it_saw() -> None:
     assert heads.reach == 3
 
 
-def test_units_decide_how_channels_are_compared() -> None:
+def test_units_decide_how_channels_are_compared():
     network, x = make_network(), 100.0 * make_windows()
     own = network(x)
     unknown = torch.full((CHANNELS, 2), torch.nan)
@@ -135,7 +123,7 @@ def test_units_decide_how_channels_are_compared() -> None:
 
 
 @pytest.mark.parametrize("name", ["future", "historic"])
-def test_features_reach_the_linear_path(name: str) -> None:
+def test_features_reach_the_linear_path(name):
     network = make_network(num_layers=1, mixing_heads=0, covariates=("maps", "channels"), **{f"{name}_size": 2})
     steps = LOOKBACK + (HORIZON if name == "future" else 0)
     features = torch.randn(3, steps, CHANNELS, 2)
@@ -151,7 +139,7 @@ def test_features_reach_the_linear_path(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["future", "historic"])
-def test_channels_with_vectors_read_features_by_weights_of_their_own(name: str) -> None:
+def test_channels_with_vectors_read_features_by_weights_of_their_own(name):
     """A loop over channels; an unknown series, and a panel of another size, have the shared map alone."""
     sizes = {f"{name}_size": 2, "covariates": ("maps", "channels")}
     network = make_network(mixing_heads=1, channel_vectors=CHANNELS, num_layers=1, **sizes).eval()
@@ -181,7 +169,7 @@ def test_channels_with_vectors_read_features_by_weights_of_their_own(name: str) 
     torch.testing.assert_close(network(few, **{name: alone}), network(few, series=unknown, **{name: alone}))
 
 
-def test_weights_of_features_learn() -> None:
+def test_weights_of_features_learn():
     """A driver that reaches two channels with opposite signs: one shared map would find nothing."""
     torch.manual_seed(0)
     driver = torch.randn(64, LOOKBACK + HORIZON, 1, 1).expand(-1, -1, 2, -1)
@@ -222,12 +210,12 @@ def test_weights_of_features_learn() -> None:
     ],
     ids=str,
 )
-def test_bad_input(options: dict, inputs: dict, message: str) -> None:
+def test_bad_input(options, inputs, message):
     with pytest.raises(ValueError, match=message):
         make_network(**options)(make_windows(), **inputs)
 
 
-def test_whole_numbers_are_positions() -> None:
+def test_whole_numbers_are_positions():
     network = make_network(position_size=1).eval()
     places = torch.arange(5)[:, None]
     forecasts = [network(make_windows(), positions=positions) for positions in (places, places.float())]
@@ -235,12 +223,12 @@ def test_whole_numbers_are_positions() -> None:
 
 
 @pytest.mark.parametrize("name", ["channel_vectors", "position_size"])
-def test_what_nothing_would_read(name: str) -> None:
+def test_what_nothing_would_read(name):
     with pytest.raises(ValueError, match=f"{name} needs mixing_heads of at least 1"):
         make_config(mixing_heads=0, **{name: 2})
 
 
-def test_an_average_of_buffers_keeps_the_reach() -> None:
+def test_an_average_of_buffers_keeps_the_reach():
     network = make_network().train()
     average = torch.optim.swa_utils.AveragedModel(network, use_buffers=True)
     for _ in range(3):
@@ -263,13 +251,13 @@ def led(rows: int = 300, lag: int = 10, seed: int = 0) -> torch.Tensor:
     return torch.cat([values[lag:, :3], values[:rows, :1]], dim=1)
 
 
-def test_heads_learn_slowly_where_no_channel_tells_of_another() -> None:
+def test_heads_learn_slowly_where_no_channel_tells_of_another():
     shares = [mixing_share(cut(walks(seed=seed))) for seed in range(8)]
     assert sorted(shares)[6] == 0.1  # one of eight seems to tell something
     assert all(mixing_share(cut(led(seed=seed))) == 1.0 for seed in range(8))
 
 
-def test_share_rises_with_what_a_follower_takes_from_its_leader() -> None:
+def test_share_rises_with_what_a_follower_takes_from_its_leader():
     source, noise = led()[:, [0, 3]].diff(dim=0), torch.randn(299, generator=torch.Generator().manual_seed(9))
     shares = [
         mixing_share(cut(torch.stack([source[:, 0], part * source[:, 1] + noise], dim=1).cumsum(0)))
@@ -280,14 +268,14 @@ def test_share_rises_with_what_a_follower_takes_from_its_leader() -> None:
     assert shares[-1] == 1.0
 
 
-def test_units_do_not_change_the_share() -> None:
+def test_units_do_not_change_the_share():
     for values in (walks(), led()):
         share = mixing_share(cut(values))
         moved = values * torch.tensor([1e-6, 1.0, 1e6, 3.0]) + torch.tensor([0.0, 5.0, -1e5, 0.1])
         assert mixing_share(cut(moved)) == pytest.approx(share, abs=0.02)
 
 
-def test_too_few_windows_too_many_or_one_channel_keep_the_rate() -> None:
+def test_too_few_windows_too_many_or_one_channel_keep_the_rate():
     assert mixing_share(cut(walks(128))) == 1.0  # 99 windows
     assert mixing_share(cut(walks(129))) < 1.0
     assert mixing_share(cut(walks(1029))) < 1.0
@@ -296,7 +284,7 @@ def test_too_few_windows_too_many_or_one_channel_keep_the_rate() -> None:
     assert mixing_share(cut(walks(300), horizon=60)) == 1.0  # 217 windows, of which too few share no target
 
 
-def test_share_with_missing_values() -> None:
+def test_share_with_missing_values():
     """Numbers that stand where nothing was observed are not read, also before a channel's first value."""
     observed = torch.rand(300, 4, generator=torch.Generator().manual_seed(1)) > 0.1
     observed[:20, 1] = False
@@ -310,7 +298,7 @@ def test_share_with_missing_values() -> None:
     assert mixing_share(cut(led(), observed=nothing)) == 1.0
 
 
-def test_share_of_channels_that_never_change() -> None:
+def test_share_of_channels_that_never_change():
     assert mixing_share(cut(torch.ones(300, 4))) == 0.1
     values = walks()
     values[:, 2] = 7.0

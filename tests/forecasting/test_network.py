@@ -1,7 +1,5 @@
 """The forecasting network: what it starts from, what it must not depend on, and what each input does."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -92,7 +90,7 @@ def test_starts_as_the_linear_model():
     assert torch.equal(network.train()(x), linear(x)), "dropout must not touch the linear path"
 
 
-def test_phases_of_all_steps() -> None:
+def test_phases_of_all_steps():
     """Given one by one they may jump; where they do not, they are those counted on from the first."""
     network = make_network(cycle_length=7, phase_weights=True)
     x, phase = make_windows(), torch.tensor([0, 5, 100])
@@ -301,7 +299,7 @@ def test_learns_what_the_linear_path_cannot():
     assert (network.eval()(x)[:, 0, 0, 0] - target).square().mean() < 0.3
 
 
-def test_individual_channels_have_a_matrix_and_a_vector_of_their_own() -> None:
+def test_individual_channels_have_a_matrix_and_a_vector_of_their_own():
     torch.manual_seed(0)
     network = ForecastingNetwork(ForecastingConfig(6, 12, 4, 4, 8, 2, 8, individual_channels=3)).eval()
     x = torch.randn(1, 12, 1).expand(2, 12, 3)

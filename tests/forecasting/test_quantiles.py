@@ -1,7 +1,5 @@
 """Quantile machinery against scipy and scalar loops."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from scipy import stats

@@ -1,7 +1,5 @@
 """Regressions inside windows: against loops in numpy, and what they must find, ignore and survive."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

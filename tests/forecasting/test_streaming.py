@@ -1,7 +1,5 @@
 """A stream forecasts what a fresh forecast of all rows does, keeps no more than the look-back, and takes no gaps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -7,8 +7,6 @@ A file counts as read, as refused (ValueError or OSError, as documented), or as 
 2 GiB beyond the warmed process, more than 30 s, or a crash. Failures are kept in --keep with what was said.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random
@@ -93,17 +91,8 @@ def fuzzed(form: Format, files: int, seed: int, keep: Path) -> dict[str, float |
 
 def markdown(rows: list[dict[str, float | str]], seed: int) -> str:
     """The table."""
-    heads = (
-        "format",
-        "files",
-        "read",
-        "refused",
-        "other exceptions",
-        "over 2 GiB",
-        "over 30 s",
-        "crashes",
-        "slowest, s",
-    )
+    failures = ("other exceptions", "over 2 GiB", "over 30 s", "crashes")
+    heads = ("format", "files", "read", "refused", *failures, "slowest, s")
     keys = ("format", "files", "read", "refused", *FAILURES, "slowest")
     lines = [
         "Mutated files of every format (bits flipped, blocks cut, doubled, moved or overwritten, numbers and words",

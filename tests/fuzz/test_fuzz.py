@@ -1,7 +1,5 @@
 """Each reader on mutated files: it reads, or raises what it documents. `make fuzz` does thousands within limits."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The one rule of a segment's label, in training and in evaluation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

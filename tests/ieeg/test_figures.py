@@ -1,7 +1,5 @@
 """One look for all figures: the library, the gallery and the experiments draw in it, and it leaves a caller's alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import matplotlib
@@ -19,12 +17,12 @@ DRAWS = sorted(
 )
 
 
-def test_named_colours_are_those_of_the_style() -> None:
+def test_named_colours_are_those_of_the_style():
     colours = matplotlib.rc_params_from_file(figures.STYLE, use_default_template=False)["axes.prop_cycle"]
     assert colours.by_key()["color"][:3] == [figures.BLUE, figures.RED, figures.GREEN]
 
 
-def test_a_styled_function_leaves_the_settings_of_its_caller() -> None:
+def test_a_styled_function_leaves_the_settings_of_its_caller():
     @figures.styled
     def size() -> float:
         return float(plt.rcParams["axes.titlesize"])
@@ -35,7 +33,7 @@ def test_a_styled_function_leaves_the_settings_of_its_caller() -> None:
 
 
 @pytest.mark.parametrize("path", DRAWS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_whatever_draws_uses_the_style(path: Path) -> None:
+def test_whatever_draws_uses_the_style(path):
     text = path.read_text(encoding="utf-8")
     drawings = ROOT / "experiments" / "harness" / "figures"  # whose caller, experiments/ieeg/figures.py, sets the style
     assert "style.apply()" in text or "@styled" in text or path.parent == drawings

@@ -1,8 +1,5 @@
 """What must not change a detection: units, order of channels, pieces, streams, the start, time zones, file formats."""
 
-from __future__ import annotations
-
-import itertools
 import time
 from datetime import UTC, datetime
 from functools import cache
@@ -10,13 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.made_up_recordings import SMALL, seeded
 
-from mvpa_ts.ieeg import Detector, MVPFormer, Recording, StreamingDetector, mvpformer_tiny, read_recording
+from mvpa_ts.ieeg import Detector, Recording, StreamingDetector, read_recording
 from mvpa_ts.ieeg.detection.baselines import BaselineDetector
-from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 NAMES, RATE = ["A1", "A2", "A3", "B1"], 512
 few = settings(max_examples=4, deadline=None, derandomize=True)
@@ -32,12 +28,7 @@ def brain(seconds: int = 60) -> np.ndarray:
     return np.round(x * 10) / 10
 
 
-@cache
-def network() -> MVPFormer:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        sizes = {"dim": 16, "mlp_dim": 24, "num_layers": 1, "num_classes": 2, "context": 4}
-        return MVPFormer(mvpformer_tiny(**sizes)).eval()
+NETWORK = seeded(**SMALL)
 
 
 def recording(x: np.ndarray, names: list[str] = NAMES, unit: str = "µV", **options: object) -> Recording:
@@ -46,13 +37,13 @@ def recording(x: np.ndarray, names: list[str] = NAMES, unit: str = "µV", **opti
 
 @cache
 def usual() -> np.ndarray:
-    return Detector(network()).detect(recording(brain())).probabilities
+    return Detector(NETWORK).detect(recording(brain())).probabilities
 
 
 @pytest.mark.parametrize(("unit", "scale"), [("mV", 1e-3), ("V", 1e-6), ("nV", 1e3)])
 def test_units(unit, scale):
     np.testing.assert_allclose(
-        Detector(network()).detect(recording(brain() * scale, unit=unit)).probabilities, usual(), rtol=1e-4
+        Detector(NETWORK).detect(recording(brain() * scale, unit=unit)).probabilities, usual(), rtol=1e-4
     )
 
 
@@ -62,7 +53,7 @@ def test_order_of_channels(order):
     """Of a file or a Raw; samples in memory are taken in the order in which they are given."""
     mne = pytest.importorskip("mne")
     info = mne.create_info([NAMES[index] for index in order], RATE, "seeg")
-    detection = Detector(network()).detect(mne.io.RawArray(brain()[list(order)] * 1e-6, info, verbose="error"))
+    detection = Detector(NETWORK).detect(mne.io.RawArray(brain()[list(order)] * 1e-6, info, verbose="error"))
     assert detection.channel_names == tuple(NAMES)
     np.testing.assert_allclose(detection.probabilities, usual(), atol=1e-5)
 
@@ -72,26 +63,15 @@ def test_order_of_channels(order):
 def test_streamed_as_it_comes(sizes):
     """The first window: after it a stream forgets what is old, see `StreamingMVPFormer`."""
     x = brain()[:, : 20 * RATE]
-    stream = StreamingDetector(network(), RATE, NAMES, unit="µV")
+    stream = StreamingDetector(NETWORK, RATE, NAMES, unit="µV")
     decisions, place, turn = [], 0, 0
     while place < x.shape[1]:
         size = sizes[turn % len(sizes)] + 2000
         decisions += stream.feed(x[:, place : place + size])
         place, turn = place + size, turn + 1
     decisions += stream.finish()
-    whole = Detector(network()).detect(recording(x)).probabilities
+    whole = Detector(NETWORK).detect(recording(x)).probabilities
     np.testing.assert_allclose([decision.probability for decision in decisions], whole, atol=1e-5)
-
-
-@few
-@given(cuts=st.sets(st.integers(1, 11), max_size=4))
-def test_read_in_pieces(cuts):
-    segments = Segments(recording(brain()))
-    whole, valid = segments.read(0, 12)
-    edges = [0, *sorted(cuts), 12]
-    pieces = [segments.read(start, stop) for start, stop in itertools.pairwise(edges)]
-    np.testing.assert_allclose(np.concatenate([piece for piece, _ in pieces], axis=1), whole, atol=1e-3)
-    np.testing.assert_array_equal(np.concatenate([mask for _, mask in pieces]), valid)
 
 
 @few
@@ -135,7 +115,7 @@ def test_file_formats_and_time_zones(tmp_path, monkeypatch):
         assert (read.channel_names, read.seizures) == (tuple(NAMES), ((20.0, 40.0),)), kind
         assert read.metadata["start"] == "2020-03-29T01:30:00+00:00", kind
         np.testing.assert_allclose(read.read(0, read.num_samples), brain(), atol=2e-3, err_msg=kind)
-        detection = Detector(network()).detect(read)
+        detection = Detector(NETWORK).detect(read)
         np.testing.assert_allclose(detection.probabilities, usual(), atol=1e-4, err_msg=kind)
         detection.save(tmp_path / kind, clock=True)
         tables.add((tmp_path / kind / "reference_events.tsv").read_text())

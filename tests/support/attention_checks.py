@@ -1,7 +1,5 @@
 """What the attention tests share: cases, inputs, the direct evaluation, and the rule for low precision."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,16 +11,7 @@ from torch import Tensor
 
 from mvpa_ts import mvpa_attention
 
-INPUTS = (
-    "query",
-    "key",
-    "value",
-    "time_key",
-    "channel_key",
-    "content_bias",
-    "time_bias",
-    "channel_bias",
-)
+INPUTS = ("query", "key", "value", "time_key", "channel_key", "content_bias", "time_bias", "channel_bias")
 COMPONENT_SUBSETS = tuple(
     subset for size in range(4) for subset in itertools.combinations(("content", "time", "channel"), size)
 )
@@ -196,12 +185,23 @@ def direct_attention(case: Case) -> Tensor:
     return output
 
 
-def assert_masked_nan_reaches_nothing(case: Case, impl: str) -> None:
+def assert_equals_reference(case: Case, impl: str) -> None:
+    """Output and every gradient, in float64."""
+    expected, actual = case.evaluate("reference"), case.evaluate(impl)
+    for name in expected:
+        torch.testing.assert_close(
+            actual[name], expected[name], atol=1e-10, rtol=1e-9, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+def assert_masked_nan_reaches_nothing(
+    case: Case, impl: str, dtype: torch.dtype = torch.float64, atol: float = 1e-12
+) -> None:
     """NaN in masked tokens and in their cotangent change no result and no gradient; theirs are zero."""
     real = case.real()
 
     def evaluate(poison: float) -> list[Tensor]:
-        inputs = case.inputs()
+        inputs = case.inputs(dtype)
         cotangent = torch.ones_like(inputs[0])
         for tensor in (*(x.data for x in inputs[:3]), cotangent):
             tensor[~real] = poison
@@ -210,7 +210,7 @@ def assert_masked_nan_reaches_nothing(case: Case, impl: str) -> None:
 
     clean, poisoned = evaluate(0.0), evaluate(float("nan"))
     for expected, actual in zip(clean, poisoned, strict=True):
-        torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0)
+        torch.testing.assert_close(actual, expected, atol=atol, rtol=0)
     for tensor in poisoned[:4]:  # the output and the gradients of query, key and value
         assert (tensor[~real] == 0).all()
 

@@ -4,8 +4,6 @@
 kernels. `inner_loops`, `serialised` and `waits_and_products` read their code.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What each process of tests/attention/test_context_parallel.py runs; importable by name, as new processes need it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What each process of tests/attention/test_distributed.py runs; importable by name, as new processes need it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

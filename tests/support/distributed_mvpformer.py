@@ -1,7 +1,5 @@
 """What each process of tests/ieeg/training/test_parallel.py runs; importable by name, as new processes need it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

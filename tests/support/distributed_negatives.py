@@ -1,7 +1,5 @@
 """What each process of tests/ieeg/training/test_contrastive.py runs; importable by name, as new processes need it."""
 
-from __future__ import annotations
-
 import torch
 from harness.processes import join, leave
 

@@ -18,7 +18,14 @@ from einops import rearrange
 from harness.attention import accuracy
 from harness.attention.accuracy import LIMITS, beyond_limits, error_ratios
 from harness.attention.peers import Case as Size
-from support.attention_checks import COMPONENT_SUBSETS, INPUTS, Case, assert_as_accurate_as_reference, covering_cases
+from support.attention_checks import (
+    COMPONENT_SUBSETS,
+    INPUTS,
+    Case,
+    assert_as_accurate_as_reference,
+    assert_masked_nan_reaches_nothing,
+    covering_cases,
+)
 from support.races import Watch, watch
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -80,13 +87,13 @@ def assert_exact(case: Case) -> None:
         )
 
 
-def test_covering_cases_are_few_and_small() -> None:
+def test_covering_cases_are_few_and_small():
     assert len(CASES) <= 26
     assert all(T * C <= 130 for T, C in FACTORS["shape"])
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_output_and_gradients(case: Case) -> None:
+def test_output_and_gradients(case):
     assert_exact(case)
 
 
@@ -98,7 +105,7 @@ def test_output_and_gradients(case: Case) -> None:
     ],
     ids=str,
 )
-def test_log_sum_exp_and_its_gradients(case: Case) -> None:
+def test_log_sum_exp_and_its_gradients(case):
     def evaluate(impl: str, dtype: torch.dtype) -> list[Tensor]:
         inputs = case.inputs(dtype)
         output, lse = mvpa_attention(*inputs, impl=impl, return_lse=True, **case.options())
@@ -128,9 +135,7 @@ def careless_kernel(p_numbers, STEP: tl.constexpr, BARRIER: tl.constexpr, NUMBER
         (3, 4, True, "writes what is in no tensor"),
     ],
 )
-def test_careless_kernels_are_found(
-    programs: int, step: int, barrier: bool, message: str | None, watched: Watch
-) -> None:
+def test_careless_kernels_are_found(programs, step, barrier, message, watched):
     def run() -> None:
         careless_kernel[(programs,)](p_numbers=torch.zeros(8), STEP=step, BARRIER=barrier, NUMBERS=4)
 
@@ -150,9 +155,7 @@ def repeating_kernel(p_number, p_values, NUMBERS: tl.constexpr):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int32])
-def test_two_values_for_one_number_are_found_unless_rounding_tells_them_apart(
-    dtype: torch.dtype, watched: Watch
-) -> None:
+def test_two_values_for_one_number_are_found_unless_rounding_tells_them_apart(dtype, watched):
     values = torch.tensor([100, 100, 100, 100], dtype=dtype)
     number = torch.zeros(1, dtype=dtype)
     if dtype.is_floating_point:
@@ -166,14 +169,14 @@ def test_two_values_for_one_number_are_found_unless_rounding_tells_them_apart(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", covering_cases(FULL, kv_heads=2, batch=2), ids=str)
-def test_output_and_gradients_of_more_cases(case: Case) -> None:
+def test_output_and_gradients_of_more_cases(case):
     assert_exact(case)
 
 
 @pytest.mark.parametrize(
     ("query_tokens", "keys", "tiles"), [(32, 64, 1), pytest.param(64, 16, 4, marks=pytest.mark.slow)]
 )
-def test_other_blocks(query_tokens: int, keys: int, tiles: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_blocks(query_tokens, keys, tiles, monkeypatch):
     cut(monkeypatch, query_tokens, keys, tiles)
     assert_exact(Case((5, 17), window=1, kv_heads=1, batch=1, head_dim=16))
     assert_exact(Case((18, 4), window=2, kv_heads=1, batch=1, head_dim=16, causal=False))
@@ -190,7 +193,7 @@ def test_other_blocks(query_tokens: int, keys: int, tiles: int, monkeypatch: pyt
     ],
     ids=str,
 )
-def test_error_in_each_precision(dtype: torch.dtype, factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_in_each_precision(dtype, factor, monkeypatch):
     cut(monkeypatch, 32, 32, 2)
     # The gradient of the time bias is a sum over few lags: with one head of keys its error is a matter of luck.
     case = Case((6, 17), window=1, groups=2, batch=1, kv_heads=2, head_dim=32)
@@ -204,7 +207,7 @@ def test_error_in_each_precision(dtype: torch.dtype, factor: float, monkeypatch:
 
 
 @pytest.mark.slow  # half a minute; in small: test_error_in_each_precision
-def test_error_is_near_that_of_logits_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_is_near_that_of_logits_in_float32(monkeypatch):
     """In float16, which the interpreter rounds as the hardware does; the reference rounds its logits and fails."""
     cut(monkeypatch, 32, 32, 2)
     monkeypatch.setattr(accuracy, "MOST_CANDIDATES", 1)
@@ -217,30 +220,16 @@ def test_error_is_near_that_of_logits_in_float32(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("masks", ["segment", "all"])
-def test_nan_in_masked_tokens_reaches_nothing(masks: str) -> None:
+def test_nan_in_masked_tokens_reaches_nothing(masks):
     case = Case((7, 4), window=1, masks=masks, batch=1, kv_heads=1, head_dim=16)
-    real = case.real()
-
-    def evaluate(poison: float) -> list[Tensor]:
-        inputs = case.inputs(torch.float32)
-        cotangent = torch.ones_like(inputs[0])
-        for tensor in (*(x.data for x in inputs[:3]), cotangent):
-            tensor[~real] = poison
-        output = mvpa_attention(*inputs, impl="triton", **case.options())
-        return [output.detach(), *torch.autograd.grad(output, inputs, cotangent)]
-
-    clean, poisoned = evaluate(0.0), evaluate(float("nan"))
-    for expected, actual in zip(clean, poisoned, strict=True):
-        torch.testing.assert_close(actual, expected, atol=1e-6, rtol=0)
-    for tensor in poisoned[:4]:  # the output and the gradients of query, key and value
-        assert (tensor[~real] == 0).all()
+    assert_masked_nan_reaches_nothing(case, "triton", torch.float32, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("shape", "name", "components"),
     [((34, 1), "time_key", ("content", "time", "channel")), ((2, 17), "channel_key", ("channel",))],
 )
-def test_nan_in_a_table_is_not_hidden(shape: tuple[int, int], name: str, components: tuple[str, ...]) -> None:
+def test_nan_in_a_table_is_not_hidden(shape, name, components):
     """The last row of a table is used for far pairs alone. A GPU's minimum of NaN and a number is the number."""
     case = Case(shape, window=1, kv_heads=1, batch=1, head_dim=16, components=components)
     inputs = [x.detach() for x in case.inputs(torch.float32)]
@@ -250,7 +239,7 @@ def test_nan_in_a_table_is_not_hidden(shape: tuple[int, int], name: str, compone
     assert torch.equal(*(output.isnan() for output in outputs))
 
 
-def test_a_window_of_any_size_is_all_segments() -> None:
+def test_a_window_of_any_size_is_all_segments():
     case = Case((4, 3), batch=1, kv_heads=1, head_dim=16)
     inputs = case.inputs(torch.float32)
     expected, *outputs = (
@@ -260,7 +249,7 @@ def test_a_window_of_any_size_is_all_segments() -> None:
         torch.testing.assert_close(output, expected, atol=1e-6, rtol=1e-5)
 
 
-def test_kernels_start_on_the_device_of_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_start_on_the_device_of_the_query(monkeypatch):
     """It need not be the current one, where Triton starts them."""
     devices: list[torch.device] = []
     current: list[bool] = []
@@ -284,7 +273,7 @@ def test_kernels_start_on_the_device_of_the_query(monkeypatch: pytest.MonkeyPatc
     assert all(current)
 
 
-def test_queries_without_a_key_give_zeros() -> None:
+def test_queries_without_a_key_give_zeros():
     inputs = Case((5, 3), batch=2, kv_heads=1, head_dim=16).inputs(torch.float32)
     segment_mask = torch.tensor([[False] * 5, [False, False, True, True, True]])
     output = mvpa_attention(*inputs, impl="triton", window=1, segment_mask=segment_mask)
@@ -295,7 +284,7 @@ def test_queries_without_a_key_give_zeros() -> None:
 
 
 @pytest.mark.parametrize("masks", ["none", "token"])
-def test_large_logits_neither_overflow_nor_vanish(masks: str) -> None:
+def test_large_logits_neither_overflow_nor_vanish(masks):
     """A padding token may hold the largest score by far; the others must still get their weight."""
     case = Case((7, 6), window=1, masks=masks, batch=1, kv_heads=1, head_dim=16)
     inputs = [tensor.detach().mul(100.0).requires_grad_() for tensor in case.inputs()]
@@ -319,9 +308,7 @@ def test_large_logits_neither_overflow_nor_vanish(masks: str) -> None:
         ),
     ],
 )
-def test_parts_of_the_batch_give_what_the_whole_gives(
-    programs: int, parts: int, components: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_the_batch_give_what_the_whole_gives(programs, parts, components, monkeypatch):
     """Each sample has its own masks, and tables collect the gradients of all."""
     monkeypatch.setattr(batch, "_PROGRAMS", programs)  # a sample has one program for each of its two heads
     case = Case((4, 3), window=1, groups=2, kv_heads=1, batch=5, head_dim=16, masks="all", components=components)
@@ -330,9 +317,7 @@ def test_parts_of_the_batch_give_what_the_whole_gives(
 
 
 @pytest.mark.parametrize("of_torch", [False, True], ids=["one_program", "torch"])
-def test_gradients_of_scores_are_added_up_by_one_program_or_by_torch(
-    of_torch: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gradients_of_scores_are_added_up_by_one_program_or_by_torch(of_torch, monkeypatch):
     """Elsewhere each program takes one block of rows."""
     monkeypatch.setattr(launch_scores, "_SHARES", 1)
     if of_torch:
@@ -342,7 +327,7 @@ def test_gradients_of_scores_are_added_up_by_one_program_or_by_torch(
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_scores_are_products_of_queries_with_tables(causal: bool) -> None:
+def test_scores_are_products_of_queries_with_tables(causal):
     """Several tiles of rows, and channels that fill no tile; lags that a query does not have are left unwritten."""
     B, T, C, H, d, P = 2, 11, 9, 2, 20, 16
     R = T if causal else 2 * T - 1
@@ -360,7 +345,7 @@ def test_scores_are_products_of_queries_with_tables(causal: bool) -> None:
     torch.testing.assert_close(channel.double(), rows @ channel_table + channel_offset, atol=1e-5, rtol=1e-5)
 
 
-def test_parts_cover_the_batch_and_fill_a_gpu() -> None:
+def test_parts_cover_the_batch_and_fill_a_gpu():
     for B, T, C, H in ((64, 50, 50, 12), (64, 100, 100, 12), (64, 10, 10, 12), (3, 100, 88, 16), (1, 1, 1, 1)):
         query = torch.empty(B, T, C, H, 64, device="meta")
         sizes = [len(range(B)[part]) for part in batch.parts(query)]
@@ -382,7 +367,7 @@ def operator_arguments() -> tuple[list[Tensor], tuple[Tensor, bool, int, bool]]:
     return tensors, (case.real(), True, 1, False)
 
 
-def test_operators_are_registered_correctly(operator_arguments: tuple[list[Tensor], tuple]) -> None:
+def test_operators_are_registered_correctly(operator_arguments):
     tensors, others = operator_arguments
     torch.library.opcheck(operator.flash_attention, (*tensors, *others))
     tensors = [tensor.detach() for tensor in tensors]
@@ -392,7 +377,7 @@ def test_operators_are_registered_correctly(operator_arguments: tuple[list[Tenso
     torch.library.opcheck(operator.flash_attention_backward, arguments)
 
 
-def test_a_second_derivative_is_refused_and_says_what_to_use() -> None:
+def test_a_second_derivative_is_refused_and_says_what_to_use():
     inputs = Case((3, 2), batch=1, kv_heads=1, head_dim=16).inputs(torch.float32)
     gradients = torch.autograd.grad(
         mvpa_attention(*inputs, impl="triton").square().sum(), inputs, create_graph=True, retain_graph=True
@@ -401,21 +386,21 @@ def test_a_second_derivative_is_refused_and_says_what_to_use() -> None:
         gradients[1].sum().backward()
 
 
-def test_forward_mode_is_refused() -> None:
+def test_forward_mode_is_refused():
     """Torch would give a tangent of zero."""
     inputs = [x.detach() for x in Case((2, 2), batch=1, kv_heads=1, head_dim=16).inputs(torch.float32)]
     with pytest.raises(RuntimeError, match=r"impl='triton' cannot run here: torch.func.* need impl='reference'"):
         torch.func.jvp(lambda query: mvpa_attention(query, *inputs[1:], impl="triton"), (inputs[0],), (inputs[0],))
 
 
-def test_the_backward_pass_may_run_twice() -> None:
+def test_the_backward_pass_may_run_twice():
     inputs = Case((3, 2), window=0, batch=1, kv_heads=1, head_dim=16).inputs(torch.float32)
     loss = mvpa_attention(*inputs, impl="triton", window=0).square().sum()
     first = torch.autograd.grad(loss, inputs, retain_graph=True)
     torch.testing.assert_close(torch.autograd.grad(loss, inputs), first, atol=0, rtol=0)
 
 
-def test_compiled_without_a_graph_break() -> None:
+def test_compiled_without_a_graph_break():
     inputs = Case((3, 2), window=1, batch=1, kv_heads=1, head_dim=16).inputs(torch.float32)
 
     def attend() -> Tensor:
@@ -425,7 +410,7 @@ def test_compiled_without_a_graph_break() -> None:
 
 
 @pytest.mark.slow  # three runs of both passes under the interpreter
-def test_compiled_backward_and_checkpointed() -> None:
+def test_compiled_backward_and_checkpointed():
     case = Case((4, 3), window=1, masks="channel", groups=2, batch=1, kv_heads=1, head_dim=16)
     inputs, options = case.inputs(torch.float32), case.options()
 
@@ -445,7 +430,7 @@ def test_compiled_backward_and_checkpointed() -> None:
 
 
 @pytest.mark.slow
-def test_a_copied_module_compiles_once_more_for_shapes_that_change() -> None:
+def test_a_copied_module_compiles_once_more_for_shapes_that_change():
     """One sample has two programs here: the interpreter is slow."""
     generator = torch.Generator().manual_seed(0)
     time_codebook, channel_codebook = torch.randn(2, 8, 32, generator=generator)
@@ -472,7 +457,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_right_kernels_pass_the_check_of_the_first_call(dtype: torch.dtype) -> None:
+def test_right_kernels_pass_the_check_of_the_first_call(dtype):
     inputs = Case((2, 2), batch=1, kv_heads=1, head_dim=16).inputs(dtype)
     for _ in range(2):
         mvpa_attention(*inputs, impl="triton")
@@ -487,9 +472,7 @@ def test_right_kernels_pass_the_check_of_the_first_call(dtype: torch.dtype) -> N
         ("key_gradient_kernel", "p_key_gradient", "the gradient of key", True),
     ],
 )
-def test_a_wrong_kernel_is_found_by_the_first_call(
-    kernel: str, result: str, name: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_kernel_is_found_by_the_first_call(kernel, result, name, compiled, monkeypatch):
     right = getattr(launch, kernel)
 
     class Wrong:
@@ -511,7 +494,7 @@ def test_a_wrong_kernel_is_found_by_the_first_call(
     assert choice._checked == set()
 
 
-def test_autocast_computes_in_low_precision_and_returns_full_gradients() -> None:
+def test_autocast_computes_in_low_precision_and_returns_full_gradients():
     case = Case((4, 3), window=1, batch=1, kv_heads=1, head_dim=16)
     inputs = case.inputs(torch.float32)
     with torch.autocast("cpu", torch.float16):
@@ -523,7 +506,7 @@ def test_autocast_computes_in_low_precision_and_returns_full_gradients() -> None
     assert all(gradient.dtype == torch.float32 for gradient in gradients)
 
 
-def test_inputs_need_not_be_contiguous_and_some_gradients_suffice() -> None:
+def test_inputs_need_not_be_contiguous_and_some_gradients_suffice():
     case = Case((5, 4), window=1, batch=1, kv_heads=1, head_dim=16)
     expected = case.evaluate("reference")
     for name in ("value", "content_bias", "time_key"):
@@ -546,7 +529,7 @@ def test_inputs_need_not_be_contiguous_and_some_gradients_suffice() -> None:
     ],
     ids=str,
 )
-def test_what_the_kernels_do_not_take_is_refused(changes: dict, message: str) -> None:
+def test_what_the_kernels_do_not_take_is_refused(changes, message):
     options = {"head_dim": 16, "dtype": torch.float32} | changes
     inputs = Case((2, 2), head_dim=options["head_dim"]).inputs(options["dtype"])
     with pytest.raises(RuntimeError, match=f"impl='triton' cannot run here: {message}"):

@@ -1,7 +1,5 @@
 """Write made-up sets of the layout of the benchmark's, for quick runs on machines that do not have the real ones."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from pathlib import Path

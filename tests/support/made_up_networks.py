@@ -1,7 +1,5 @@
 """Small forecasting networks whose every path does something, and windows for them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,10 +1,20 @@
-"""Small recordings with something to learn: slow waves that go on from one segment into the next."""
+"""Small recordings with something to learn, small models, and commands without their warnings."""
 
-from __future__ import annotations
+import resource
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
+import lightning.pytorch as pl
 import numpy as np
+import torch
 
+from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.recordings.recording import Recording
+
+SMALL: dict[str, Any] = {"dim": 16, "mlp_dim": 24, "num_layers": 1, "num_classes": 2, "context": 4}
 
 
 def recording(subject: str, seed: int, segments: int = 40, channels: int = 3, rest: int = 0) -> Recording:
@@ -26,3 +36,42 @@ def recording(subject: str, seed: int, segments: int = 40, channels: int = 3, re
         name=f"{subject}_made_up",
         seizures=[(onset, offset) for onset, offset in ((20.0, 50.0), (120.0, 140.0)) if offset < samples / 512],
     )
+
+
+def seeded(**changes: Any) -> MVPFormer:
+    """A tiny MVPFormer with these changes, the same each time."""
+    torch.manual_seed(0)
+    return MVPFormer(mvpformer_tiny(**changes)).eval()
+
+
+def enlarged(**changes: Any) -> MVPFormer:
+    """The same in float64 with larger weights than at the start, so that attention is far from uniform."""
+    model = seeded(**changes)
+    with torch.no_grad():
+        for name, parameter in model.stack.named_parameters():
+            if "norm" not in name:
+                parameter.mul_(8.0)
+    return model.double()
+
+
+def run(*arguments: object) -> int:
+    """The status of a command, whose warnings are left out."""
+    with warnings.catch_warnings(action="ignore"):
+        return main([str(argument) for argument in arguments])
+
+
+def quiet_trainer(**options: Any) -> pl.Trainer:
+    """Lightning's trainer on the CPU, which prints and logs nothing."""
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return pl.Trainer(accelerator="cpu", use_distributed_sampler=False, **quiet, **options)
+
+
+@contextmanager
+def disk_of(size: int) -> Iterator[None]:
+    """No file may grow past `size` bytes: the system refuses the write as it does on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

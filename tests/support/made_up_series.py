@@ -1,7 +1,5 @@
 """Waves as series and panels of sktime, and a small forecaster fitted to them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

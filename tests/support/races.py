@@ -8,8 +8,6 @@ On a GPU programs run in any order and their threads side by side. So a kernel m
 - leave its tensors, where the interpreter finds whatever lies in memory.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

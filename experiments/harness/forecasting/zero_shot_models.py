@@ -75,8 +75,7 @@ def classical(model: str) -> Callable[[str], Forecast]:
             result = np.empty((of.horizon, past.shape[1], len(LEVELS)))
             for channel in range(past.shape[1]):
                 fitted = getattr(models, model)(season_length=season)
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
+                with warnings.catch_warnings(action="ignore"):
                     out = fitted.forecast(past[:, channel], of.horizon, level=[20, 40, 60, 80])
                 columns = [out[f"lo-{level}"] for level in (80, 60, 40, 20)]
                 columns += [out["mean"]] + [out[f"hi-{level}"] for level in (20, 40, 60, 80)]

@@ -13,6 +13,7 @@ from mvpa_ts.forecasting.network.network import ForecastingNetwork, phase_of_ste
 from mvpa_ts.forecasting.normalisation import location_scale
 from mvpa_ts.windows import Windows
 
+_CORRECTION_RIDGE = 3.0
 # Windows that a closed-form start reads at least, where there are as many; neighbours are alike.
 _CLOSED_FORM_WINDOWS, _CLOSED_FORM_EVERY = 128, 4
 # Of the regression on covariates: lags of its errors, and rows for each.
@@ -32,7 +33,6 @@ def least_squares_start(
     *,
     ridge: float = 0.1,
     cycle_strength: float = 0.5,
-    correction_ridge: float = 3.0,
     reversion_strength: float = 0.25,
 ) -> None:
     """Set the cycle to a share of the mean profile, and the linear path to the ridge regression on what is left.
@@ -55,19 +55,17 @@ def least_squares_start(
         observed. Missing values there are taken as the window's mean.
     ridge : float
         Added to the variance of every input, whose mean is about one. A tenth keeps the regression from reading noise.
-        More helps if windows are few, or if the future is less like the past.
+        More helps if windows are few, or if the future is less like the past; `individual_channels` have a ridge of 3.
     cycle_strength : float
         Share of the mean profile that becomes the cycle. Half by default, because the cycle of a window differs in
         strength from the mean. The linear path sees the rest.
-    correction_ridge : float
-        As `ridge`, for the corrections of `individual_channels`.
     reversion_strength : float
         Share of the regression's return to zero that is kept. It is less than one because levels drift.
 
     Raises
     ------
     ValueError
-        Some outputs are not levels, no window varies, or a ridge is negative.
+        Some outputs are not levels, no window varies, or `ridge` is negative.
 
     Examples
     --------
@@ -85,8 +83,8 @@ def least_squares_start(
     config = network.config
     if config.location_outputs is not None:
         raise ValueError("network must have location_outputs=None: with other values not every output is a level")
-    if ridge < 0.0 or correction_ridge < 0.0:
-        raise ValueError(f"ridge and correction_ridge must be at least 0, got {ridge} and {correction_ridge}")
+    if ridge < 0.0:
+        raise ValueError(f"ridge must be at least 0, got {ridge}")
     if config.phase_weights:
         network.phase_weights.zero_()
     if config.cycle_length is not None:
@@ -102,7 +100,7 @@ def least_squares_start(
     solution = common.expand_as(covariance)
     if config.individual_channels is not None:
         left = covariance - variance @ common
-        corrections = _ridge_solution(variance, left, total, correction_ridge)
+        corrections = _ridge_solution(variance, left, total, _CORRECTION_RIDGE)
         network.corrections.copy_(corrections.repeat_interleave(outputs, 2))
         solution = solution + corrections
     if outputs == 1:

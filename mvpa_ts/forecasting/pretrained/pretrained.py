@@ -39,7 +39,7 @@ from mvpa_ts.weights import CONFIG_NAME, WEIGHTS_NAME, load_strictly, read_weigh
 NAMES = ("base",)
 """Names of the forecasters that the package holds."""
 _MOST_READ = 2048  # windows times series that finetuning keeps in memory: 20 kB each
-_MOST_TRAINED = 512  # windows times series of a finetuning step
+_WINDOWS, _MOST_TRAINED = 16, 512  # windows of a finetuning step, and windows times series at most
 _LONGEST_TRAINED = 64  # steps of a forecast that finetuning looks at
 _CARD = "README.md"
 
@@ -71,15 +71,12 @@ def load_base(name: str | Path = "base") -> BaseForecaster:
             return _read(folder)
     folder = Path(name)
     if not (folder / CONFIG_NAME).is_file():
+        nearest = (difflib.get_close_matches(str(name), NAMES, 1, cutoff=0.0) or NAMES)[0]
         raise FileNotFoundError(
-            f"there is no pretrained forecaster {str(name)!r}: take {_nearest(str(name))!r}, which the package holds, "
+            f"there is no pretrained forecaster {str(name)!r}: take {nearest!r}, which the package holds, "
             f"or a folder with {CONFIG_NAME}"
         )
     return _read(folder)
-
-
-def _nearest(name: str) -> str:
-    return (difflib.get_close_matches(name, NAMES, 1, cutoff=0.0) or NAMES)[0]
 
 
 def save_base(
@@ -267,7 +264,6 @@ def finetuned(
     horizon: int,
     steps: int,
     learning_rate: float = 3e-4,
-    batch_size: int = 16,
     seed: int = 0,
     positions: Tensor | None = None,
     season: int | None = None,
@@ -275,8 +271,9 @@ def finetuned(
 ) -> BaseForecaster:
     """A copy of a forecaster, trained further on one panel.
 
-    Windows are drawn from the whole panel; those near its beginning have a short history. The loss is the pinball loss
-    of all quantiles over the first `horizon` steps, in units of each series' usual step.
+    Windows are drawn from the whole panel, 16 for a step, or fewer if there are more than 32 series; of more than 256
+    series, a step draws that many. Windows near the beginning of the panel have a short history. The loss is the
+    pinball loss of all quantiles over the first `horizon` steps, in units of each series' usual step.
 
     Parameters
     ----------
@@ -288,8 +285,6 @@ def finetuned(
     steps : int
     learning_rate : float
         Small: the weights are good already. The choice among simple forecasts learns 100 times faster.
-    batch_size : int
-        Windows of a step; fewer for panels of more than 32 series. Of more than 256 series, a step draws that many.
     seed : int
     positions, season
         As in `BaseForecaster.forward`.
@@ -324,7 +319,7 @@ def finetuned(
         network, learning_rate=learning_rate, linear_rate=QUICK_RATE * learning_rate, linear=lambda name: name in QUICK
     )
     C = values.shape[1]
-    batch_size = max(1, min(batch_size, _MOST_TRAINED // C))
+    batch_size = max(1, min(_WINDOWS, _MOST_TRAINED // C))
     draws = [torch.randint(earliest, latest + 1, (batch_size,), generator=generator) for _ in range(steps)]
     # No weight changes what a window reads: on a short panel each window is read once.
     windows = torch.cat(draws).unique() if draws else torch.empty(0, dtype=torch.long)

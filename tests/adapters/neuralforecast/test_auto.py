@@ -1,7 +1,5 @@
 """AutoMVPA: searches in a database, resumed and shared, with Optuna and with Ray."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
@@ -17,8 +15,6 @@ import numpy as np
 import optuna
 import pandas as pd
 import pytest
-
-pytest.importorskip("neuralforecast")
 from neuralforecast import NeuralForecast
 from neuralforecast.common._base_auto import MockTrial, OptunaOptions
 from neuralforecast.core import MODEL_FILENAME_DICT
@@ -47,7 +43,7 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/sweep.db"
 
 
-def test_a_search_is_resumed(url: str, panel: Callable, forecaster: Callable):
+def test_a_search_is_resumed(url, panel, forecaster):
     frame, sizes, best = panel(3), [], []
     for trials in (2, 2, 3):
         fitted = forecaster(AutoMVPA(6, 3, config=config, num_samples=trials, storage=url))
@@ -61,9 +57,7 @@ def test_a_search_is_resumed(url: str, panel: Callable, forecaster: Callable):
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_search_says_nothing_of_its_study(
-    kept: bool, url: str, panel: Callable, forecaster: Callable, caplog: pytest.LogCaptureFixture
-):
+def test_a_search_says_nothing_of_its_study(kept, url, panel, forecaster, caplog):
     """The host opens each study once more. Trials are told of."""
     optuna.logging.set_verbosity(optuna.logging.INFO)
     optuna.logging.enable_propagation()
@@ -79,7 +73,7 @@ def test_a_search_says_nothing_of_its_study(
 
 
 @pytest.mark.parametrize("changed", ["data", "validation", "loss", "fixed argument"])
-def test_another_search_is_another_study(changed: str, url: str, panel: Callable, forecaster: Callable):
+def test_another_search_is_another_study(changed, url, panel, forecaster):
     frame = panel(3)
     forecaster(AutoMVPA(6, 3, config=config, num_samples=1, storage=url)).fit(frame, val_size=6)
     if changed == "data":
@@ -91,18 +85,17 @@ def test_another_search_is_another_study(changed: str, url: str, panel: Callable
     assert len(optuna.get_all_study_names(url)) == 2
 
 
-def test_a_named_study_is_used_and_other_data_are_reported(url: str, panel: Callable, forecaster: Callable):
+def test_a_named_study_is_used_and_other_data_are_reported(url, panel, forecaster):
     for rows in (60, 61):
         fitted = forecaster(AutoMVPA(6, 3, config=config, num_samples=1, storage=url, study_name="mine"))
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as caught:
             fitted.fit(panel(3, rows=rows), val_size=6)
         assert any("has trials of other data or split;" in str(warning.message) for warning in caught) == (rows == 61)
     assert optuna.get_all_study_names(url) == ["mine"]
     assert len(optuna.load_study(study_name="mine", storage=url).trials) == 1
 
 
-def test_a_study_with_other_choices_of_ones_own_is_named(url: str, panel: Callable, forecaster: Callable):
+def test_a_study_with_other_choices_of_ones_own_is_named(url, panel, forecaster):
     def narrow(sizes: list[int]) -> Callable:
         return lambda trial: {**FIXED, "hidden_size": trial.suggest_categorical("hidden_size", sizes)}
 
@@ -142,7 +135,7 @@ NeuralForecast([model], freq="h").fit(pd.read_pickle(sys.argv[2]), val_size=6)
 
 
 @pytest.mark.slow  # a process of its own; in small: the next test, and a search that is resumed
-def test_two_workers_share_a_search(url: str, tmp_path: Path, panel: Callable, forecaster: Callable):
+def test_two_workers_share_a_search(url, tmp_path, panel, forecaster):
     """Another process and this one, neither of which goes on before both have begun."""
     panel(3).to_pickle(tmp_path / "panel")
     code = WORKER.format(fixed=FIXED)
@@ -173,7 +166,7 @@ def begin(url: str, barrier: Any) -> None:
     opened({"storage": url, "study_name": "same", "load_if_exists": True}, {"panel": "facts"})
 
 
-def test_workers_that_begin_at_the_same_moment(url: str):
+def test_workers_that_begin_at_the_same_moment(url):
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(4)
     workers = [context.Process(target=begin, args=(url, barrier)) for _ in range(4)]
@@ -185,7 +178,7 @@ def test_workers_that_begin_at_the_same_moment(url: str):
     assert optuna.load_study(study_name="same", storage=url).user_attrs == {"panel": "facts"}
 
 
-def test_failed_and_interrupted_trials_are_not_counted(url: str, panel: Callable, forecaster: Callable):
+def test_failed_and_interrupted_trials_are_not_counted(url, panel, forecaster):
     def broken(trial: Any) -> dict[str, Any]:
         return {**config(trial), **({"patch": 4} if getattr(trial, "number", 0) == 1 else {})}
 
@@ -207,9 +200,7 @@ def killed_in_its_second_trial(url: str, fit: Callable) -> None:
     fit(deadly)
 
 
-def test_trial_of_a_killed_search_is_drawn_again(
-    url: str, panel: Callable, forecaster: Callable, monkeypatch: pytest.MonkeyPatch
-):
+def test_trial_of_a_killed_search_is_drawn_again(url, panel, forecaster, monkeypatch):
     monkeypatch.setattr(search_module, "HEARTBEAT", 1)
     monkeypatch.setattr(search_module, "GRACE", 2)
 
@@ -232,7 +223,7 @@ def test_trial_of_a_killed_search_is_drawn_again(
     assert len(optuna.load_study(study_name="mine", storage=url).trials) == 4
 
 
-def test_killed_while_the_database_is_made(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_killed_while_the_database_is_made(url, tmp_path, monkeypatch):
     """Optuna makes table after table; one without its index would take two studies of one name."""
     from optuna.storages._rdb import storage as optuna_storage
 
@@ -250,7 +241,7 @@ def test_killed_while_the_database_is_made(url: str, tmp_path: Path, monkeypatch
     assert [path.name for path in tmp_path.iterdir()] == ["sweep.db"]
 
 
-def test_error_of_the_database_names_it(tmp_path: Path, panel: Callable, forecaster: Callable):
+def test_error_of_the_database_names_it(tmp_path, panel, forecaster):
     database = tmp_path / "notes.db"
     database.write_text("no database\n" * 100)
     model = AutoMVPA(6, 3, config=config, num_samples=1, storage=f"sqlite:///{database}")
@@ -259,7 +250,7 @@ def test_error_of_the_database_names_it(tmp_path: Path, panel: Callable, forecas
     assert database.read_text() == "no database\n" * 100
 
 
-def test_search_without_a_finite_loss_says_so(url: str, panel: Callable, forecaster: Callable):
+def test_search_without_a_finite_loss_says_so(url, panel, forecaster):
     def diverging(trial: Any) -> dict[str, Any]:
         return {**config(trial), "learning_rate": 1e30, "max_steps": 3}
 
@@ -268,7 +259,7 @@ def test_search_without_a_finite_loss_says_so(url: str, panel: Callable, forecas
         forecaster(model).fit(panel(3), val_size=6)
 
 
-def test_search_goes_on_past_a_diverged_trial(url: str, panel: Callable, forecaster: Callable):
+def test_search_goes_on_past_a_diverged_trial(url, panel, forecaster):
     def one_diverges(trial: Any) -> dict[str, Any]:
         return {**config(trial), "learning_rate": 1e30 if getattr(trial, "number", 0) == 0 else 1e-3, "max_steps": 3}
 
@@ -278,7 +269,7 @@ def test_search_goes_on_past_a_diverged_trial(url: str, panel: Callable, forecas
     assert np.isfinite(fitted.predict()["AutoMVPA"]).all()
 
 
-def test_options_of_the_host_win(url: str, panel: Callable, forecaster: Callable):
+def test_options_of_the_host_win(url, panel, forecaster):
     options = OptunaOptions(create_study_kwargs={"study_name": "theirs", "storage": url})
     seen = []
     model = AutoMVPA(
@@ -293,13 +284,16 @@ def test_options_of_the_host_win(url: str, panel: Callable, forecaster: Callable
     assert len(fitted.models[0].callbacks) == 1
 
 
-def test_save_and_load(tmp_path: Path, panel: Callable, forecaster: Callable):
+def test_save_and_load(tmp_path, panel, forecaster):
     fitted = forecaster(AutoMVPA(6, 3, config=config, num_samples=1, storage=None, loss=MQLoss(level=[80])))
     fitted.fit(panel(3), val_size=6)
     fitted.save(str(tmp_path / "saved"))
     loaded = NeuralForecast.load(str(tmp_path / "saved"))
     assert type(loaded.models[0]) is MVPA
     pd.testing.assert_frame_equal(loaded.predict(), fitted.predict())
+    loaded.models[0].finetune(n_series=2, max_steps=1)
+    loaded.fit(panel(2))
+    assert len(loaded.predict()) == 12
 
 
 def test_subclasses_are_registered():
@@ -309,7 +303,7 @@ def test_subclasses_are_registered():
     assert MODEL_FILENAME_DICT.pop("automine") is MVPA
 
 
-def test_cross_validation_and_exogenous_columns(panel: Callable, forecaster: Callable):
+def test_cross_validation_and_exogenous_columns(panel, forecaster):
     frame = panel(3).assign(z=1.0)
     model = AutoMVPA(
         6, 3, config=lambda trial: {**config(trial), "futr_exog_list": ["z"]}, num_samples=1, storage=None,
@@ -319,7 +313,7 @@ def test_cross_validation_and_exogenous_columns(panel: Callable, forecaster: Cal
     assert "mine-median" in result
 
 
-def test_bad_panels_are_refused_before_the_search(panel: Callable, forecaster: Callable):
+def test_bad_panels_are_refused_before_the_search(panel, forecaster):
     with pytest.raises(ValueError, match=r"n_series \(4\) must be the number of series in df, got 3"):
         forecaster(AutoMVPA(6, 4, config=config, storage=None)).fit(panel(3), val_size=6)
     with pytest.raises(ValueError, match="Spark splits it by series"):
@@ -334,7 +328,7 @@ def drawn(space: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_options_in_dicts_are_searched(url: str, panel: Callable, forecaster: Callable):
+def test_options_in_dicts_are_searched(url, panel, forecaster):
     """A trial keeps them by their own names, and an impossible one fails its trial alone."""
 
     def nested(trial: Any) -> dict[str, Any]:
@@ -373,7 +367,7 @@ def test_the_config_function_may_not_need_a_trial():
 
 
 @pytest.mark.slow
-def test_ray(tmp_path: Path, panel: Callable, forecaster: Callable, monkeypatch: pytest.MonkeyPatch):
+def test_ray(tmp_path, panel, forecaster, monkeypatch):
     from ray import tune
 
     monkeypatch.chdir(tmp_path)

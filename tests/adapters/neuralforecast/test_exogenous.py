@@ -1,10 +1,7 @@
 """Exogenous columns of every kind reach the forecast, and nothing else of them does."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,8 +9,6 @@ import polars as pl
 import pytest
 import torch
 from neuralforecast import NeuralForecast
-
-pytest.importorskip("neuralforecast")
 
 KINDS = {
     "future": {"futr_exog_list": ["z"]},
@@ -59,15 +54,7 @@ def exogenous(panel: Callable) -> Callable:
         *((name, None, 0) for name in KINDS if "static" not in name),
     ],
 )
-def test_each_kind_changes_the_forecast(
-    name: str,
-    scaler: str | None,
-    layers: int,
-    tiny: Callable,
-    awaken: Callable,
-    exogenous: Callable,
-    forecaster: Callable,
-):
+def test_each_kind_changes_the_forecast(name, scaler, layers, tiny, awaken, exogenous, forecaster):
     past, future, static = exogenous(*(column for columns in KINDS[name].values() for column in columns))
     static = static if "static" in name else None
     cardinalities = {"categorical_cardinalities": {"day": 3, "group": 2}} if "category" in name else {}
@@ -86,7 +73,7 @@ def test_each_kind_changes_the_forecast(
     assert not np.allclose(forecast, changed, rtol=1e-3)
 
 
-def test_unseen_categories_are_forecast(tiny: Callable, exogenous: Callable, forecaster: Callable):
+def test_unseen_categories_are_forecast(tiny, exogenous, forecaster):
     past, future, _ = exogenous("day")
     cardinalities = {"cat_exog_list": ["day"], "categorical_cardinalities": {"day": 3}}
     fitted = forecaster(tiny(3, futr_exog_list=["day"], **cardinalities))
@@ -94,7 +81,7 @@ def test_unseen_categories_are_forecast(tiny: Callable, exogenous: Callable, for
     assert np.isfinite(fitted.predict(futr_df=future.assign(day="never seen"))["MVPA"]).all()
 
 
-def test_a_series_driven_by_its_future_column_is_learnt(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_a_series_driven_by_its_future_column_is_learnt(tiny, panel, forecaster):
     frame = panel(2, rows=200)
     frame["z"] = np.random.default_rng(1).normal(size=len(frame))
     frame["y"] = 10 * frame["z"] + 50
@@ -116,19 +103,19 @@ def test_a_series_driven_by_its_future_column_is_learnt(tiny: Callable, panel: C
     assert error < 4, "without the column it is about 8"
 
 
-def test_missing_columns_are_named(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_missing_columns_are_named(tiny, panel, forecaster):
     with pytest.raises(
         ValueError, match=r"target and covariates, got none of \['z'\] among \['unique_id', 'ds', 'y'\]"
     ):
         forecaster(tiny(futr_exog_list=["z"])).fit(panel(4))
 
 
-def test_static_columns_need_a_layer(tiny: Callable):
+def test_static_columns_need_a_layer(tiny):
     with pytest.raises(ValueError, match="encoder_layers must be at least 1 with constant features"):
         tiny(encoder_layers=0, stat_exog_list=["z"])
 
 
-def test_exclude_insample_y_forecasts_from_columns_alone(tiny: Callable, exogenous: Callable, forecaster: Callable):
+def test_exclude_insample_y_forecasts_from_columns_alone(tiny, exogenous, forecaster):
     past, future, _ = exogenous("z")
     fitted = forecaster(tiny(3, futr_exog_list=["z"], exclude_insample_y=True))
     fitted.fit(past)
@@ -143,14 +130,14 @@ def test_exclude_insample_y_forecasts_from_columns_alone(tiny: Callable, exogeno
     np.testing.assert_allclose(*swing, rtol=1e-3)
 
 
-def test_static_table_that_lacks_a_series(exogenous: Callable, tiny: Callable, forecaster: Callable):
+def test_static_table_that_lacks_a_series(exogenous, tiny, forecaster):
     past, _, static = exogenous("kind")
     with pytest.raises(ValueError, match="static_df must have one row for each of the 3 series of df, got 2 rows"):
         forecaster(tiny(3, stat_exog_list=["kind"])).fit(past, static_df=static.iloc[:2])
 
 
 @pytest.mark.parametrize("polars", [False, True])
-def test_static_table_of_other_series(polars: bool, exogenous: Callable, tiny: Callable, forecaster: Callable):
+def test_static_table_of_other_series(polars, exogenous, tiny, forecaster):
     """The host lays its rows beside those of df by their order alone."""
     past, _, static = exogenous("kind")
     if polars:
@@ -168,14 +155,14 @@ def test_static_table_of_other_series(polars: bool, exogenous: Callable, tiny: C
         fitted.predict(past, static_df=other)
 
 
-def test_series_that_static_table_sorts_otherwise(exogenous: Callable, tiny: Callable, forecaster: Callable):
+def test_series_that_static_table_sorts_otherwise(exogenous, tiny, forecaster):
     past, _, static = exogenous("kind")
     past["unique_id"] = pd.Categorical(past["unique_id"], ["s02", "s00", "s01"], ordered=True)
     with pytest.raises(ValueError, match=r"static_df must have its series in the order of df .* a column of strings"):
         forecaster(tiny(3, stat_exog_list=["kind"])).fit(past, static_df=static)
 
 
-def test_future_rows_that_are_there_twice(exogenous: Callable, tiny: Callable, forecaster: Callable):
+def test_future_rows_that_are_there_twice(exogenous, tiny, forecaster):
     past, future, _ = exogenous("z")
     fitted = forecaster(tiny(3, futr_exog_list=["z"]))
     fitted.fit(past)
@@ -184,9 +171,7 @@ def test_future_rows_that_are_there_twice(exogenous: Callable, tiny: Callable, f
         fitted.predict(futr_df=twice)
 
 
-def test_the_unit_of_a_column_does_not_matter(
-    exogenous: Callable, tiny: Callable, awaken: Callable, forecaster: Callable, tmp_path
-):
+def test_the_unit_of_a_column_does_not_matter(exogenous, tiny, awaken, forecaster, tmp_path):
     past, future, static = exogenous("z", "kind")
     past, future = (frame.assign(w=frame["z"] ** 2) for frame in (past, future))
     options = {"futr_exog_list": ["z"], "hist_exog_list": ["w"], "stat_exog_list": ["kind"]}
@@ -205,7 +190,7 @@ def test_the_unit_of_a_column_does_not_matter(
     np.testing.assert_array_equal(loaded.predict(futr_df=scaled[1])["MVPA"], forecasts[1])
 
 
-def test_columns_are_scaled_once(exogenous: Callable, tiny: Callable, forecaster: Callable):
+def test_columns_are_scaled_once(exogenous, tiny, forecaster):
     past, _, _ = exogenous("z")
     fitted = forecaster(tiny(3, futr_exog_list=["z"]))
     model = fitted.models[0]
@@ -225,7 +210,7 @@ def test_columns_are_scaled_once(exogenous: Callable, tiny: Callable, forecaster
     assert scaled[0, 1] == pytest.approx(1.5 * past["z"].max() - 0.5 * past["z"].min())
 
 
-def test_a_fit_starts_with_the_effect_of_a_covariate(exogenous: Callable, tiny: Callable, forecaster: Callable):
+def test_a_fit_starts_with_the_effect_of_a_covariate(exogenous, tiny, forecaster):
     """The effect is in units of the series; categories and what is held out take no part; it is saved and kept."""
     past, _, _ = exogenous("z", "kind")
     row = past.groupby("unique_id").cumcount()
@@ -255,14 +240,13 @@ def _prices(change: float, effect: float) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("scaler", [None, "standard"])
-def test_a_price_that_was_never_seen_moves_no_forecast_far(tiny: Callable, forecaster: Callable, scaler: str) -> None:
+def test_a_price_that_was_never_seen_moves_no_forecast_far(tiny, forecaster, scaler):
     frame = _prices(0.01, 0.0)
     model = tiny(1, h=12, input_size=24, futr_exog_list=["price"], max_steps=60, scaler_type=scaler)
     host = forecaster(model, freq="D")
     host.fit(frame[:160])
     ahead = frame[160:].drop(columns="y")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with warnings.catch_warnings(action="error", category=UserWarning):
         warnings.filterwarnings("ignore", message="(?!column).*")
         host.predict(futr_df=ahead)
     for price in (8.0, 12.0, -1e5):
@@ -272,7 +256,7 @@ def test_a_price_that_was_never_seen_moves_no_forecast_far(tiny: Callable, forec
         assert forecast.between(91, 109).all()
 
 
-def test_an_effect_reaches_half_the_trained_range_beyond(tiny: Callable, forecaster: Callable, tmp_path: Path) -> None:
+def test_an_effect_reaches_half_the_trained_range_beyond(tiny, forecaster, tmp_path):
     frame = _prices(1.0, -5.0)
     host = forecaster(tiny(1, h=12, input_size=24, futr_exog_list=["price"], max_steps=60), freq="D")
     host.fit(frame[:160])
@@ -286,9 +270,7 @@ def test_an_effect_reaches_half_the_trained_range_beyond(tiny: Callable, forecas
         np.testing.assert_array_equal(again.predict(futr_df=ahead)["MVPA"].to_numpy(), forecast)
 
 
-def test_historic_and_static_columns_are_bounded_too(
-    exogenous: Callable, tiny: Callable, forecaster: Callable, awaken: Callable
-) -> None:
+def test_historic_and_static_columns_are_bounded_too(exogenous, tiny, forecaster, awaken):
     past, _, static = exogenous("z", "kind")
     host = forecaster(tiny(3, hist_exog_list=["z"], stat_exog_list=["kind"]))
     host.fit(past, static_df=static)

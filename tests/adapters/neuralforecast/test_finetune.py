@@ -80,8 +80,7 @@ def test_series_that_end_early_are_named_and_the_printed_lines_mend_them(panel):
         assert forecaster.predict(short)["ds"].nunique() > 6
     mended = fill_gaps(short, "h", end="global")
     mended["available_mask"] = mended["y"].notna().astype(float)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with warnings.catch_warnings(action="error", category=UserWarning):
         forecast = forecaster.predict(mended)
     assert forecast["ds"].nunique() == 6
     assert np.isfinite(forecast["MVPA"]).all()

@@ -1,14 +1,10 @@
 """What is solved on the rows of training stays with the series by name, and comes back from a file."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-
-pytest.importorskip("neuralforecast")
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MQLoss, QuantileLoss
 

@@ -1,7 +1,5 @@
 """Frames that the host would misread, or answer with words of another library."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import re
@@ -12,9 +10,6 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-
-pytest.importorskip("neuralforecast")
-
 from neuralforecast import NeuralForecast
 
 from mvpa_ts.adapters.neuralforecast import MVPA
@@ -62,9 +57,7 @@ _POLARS: dict[str, tuple[Callable, str]] = {
 
 
 @pytest.mark.parametrize("case", [*_PANDAS, *(f"polars, {name}" for name in _POLARS)])
-def test_frames_that_would_be_misread_are_refused(
-    case: str, panel: Callable, tiny: Callable, forecaster: Callable
-) -> None:
+def test_frames_that_would_be_misread_are_refused(case, panel, tiny, forecaster):
     library, _, name = case.rpartition(", ")
     change, words = (_POLARS if library else _PANDAS)[name]
     frame = pl.from_pandas(panel(2)) if library else panel(2)
@@ -77,7 +70,7 @@ def test_frames_that_would_be_misread_are_refused(
             call(change(frame))
 
 
-def test_other_tables_are_named(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+def test_other_tables_are_named(panel, tiny, forecaster):
     frame = panel(2).assign(x=1.0)
     static = pd.DataFrame({"unique_id": ["s00", "s01"], "z": [1.0, 2.0]})
     host = forecaster(tiny(2, futr_exog_list=["x"], stat_exog_list=["z"]))
@@ -99,7 +92,7 @@ def test_other_tables_are_named(panel: Callable, tiny: Callable, forecaster: Cal
     np.testing.assert_array_equal(host.predict(futr_df=numbers_of_another_kind)["MVPA"], expected)
 
 
-def test_models_of_the_host_alone_are_left_to_the_host(panel: Callable) -> None:
+def test_models_of_the_host_alone_are_left_to_the_host(panel):
     from neuralforecast.models import MLPMultivariate
 
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
@@ -110,9 +103,7 @@ def test_models_of_the_host_alone_are_left_to_the_host(panel: Callable) -> None:
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 @pytest.mark.parametrize("refit", [False, True])
-def test_cross_validation_has_no_target_on_masked_rows(
-    refit: bool, library: str, panel: Callable, tiny: Callable, forecaster: Callable
-) -> None:
+def test_cross_validation_has_no_target_on_masked_rows(refit, library, panel, tiny, forecaster):
     """What is stored on such a row is no truth, so no error may be counted against it."""
     frame = panel(2)
     masked = [57, 58, 117]
@@ -135,7 +126,7 @@ def test_cross_validation_has_no_target_on_masked_rows(
         np.testing.assert_allclose(again["y"], table["y"], rtol=1e-6)
 
 
-def test_effects_refuse_what_fit_refuses(panel: Callable) -> None:
+def test_effects_refuse_what_fit_refuses(panel):
     model = MVPA.from_pretrained("base", h=3, futr_exog_list=["x"])
     frame = panel(2).assign(x=lambda df: np.arange(len(df)) % 7.0)
     with pytest.raises(ValueError, match="df must hold real numbers in column 'x', got 1j in row 0"):

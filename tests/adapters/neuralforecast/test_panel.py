@@ -1,11 +1,7 @@
 """Panels as users have them: gaps, other series at prediction, order, cycles, dates, Spark."""
 
-from __future__ import annotations
-
 import sys
 import warnings
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-
-pytest.importorskip("neuralforecast")
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
 from neuralforecast.tsdataset import _FilesDataset
@@ -34,9 +28,7 @@ def with_gaps(frame: pd.DataFrame, stored: float) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("loss", [None, DistributionLoss("Normal", num_samples=20)], ids=["MAE", "Normal"])
-def test_gaps_train_and_what_is_stored_there_does_not_matter(
-    loss: Any, tiny: Callable, panel: Callable, forecaster: Callable
-):
+def test_gaps_train_and_what_is_stored_there_does_not_matter(loss, tiny, panel, forecaster):
     forecasts = []
     for stored in (np.nan, -1e6):
         frame = with_gaps(panel(4), stored)
@@ -51,7 +43,7 @@ def test_gaps_train_and_what_is_stored_there_does_not_matter(
     np.testing.assert_allclose(forecasts[0], forecasts[1], rtol=1e-5)
 
 
-def test_gaps_are_not_read_as_values(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_gaps_are_not_read_as_values(tiny, panel, forecaster):
     fitted = forecaster(tiny(max_steps=5))
     fitted.fit(panel(4))
     frame = with_gaps(panel(4), np.nan)
@@ -60,9 +52,7 @@ def test_gaps_are_not_read_as_values(tiny: Callable, panel: Callable, forecaster
 
 
 @pytest.mark.parametrize("kind", ["hist_exog_list", "futr_exog_list"])
-def test_gaps_in_columns_are_neutral_after_scaling(
-    kind: str, tiny: Callable, awaken: Callable, panel: Callable, dataset: Callable
-):
+def test_gaps_in_columns_are_neutral_after_scaling(kind, tiny, awaken, panel, dataset):
     """A column's own level is scaled away; a gap must not bring it back."""
     forecasts = []
     for level in (0.0, 1000.0):
@@ -74,7 +64,7 @@ def test_gaps_in_columns_are_neutral_after_scaling(
     np.testing.assert_allclose(*forecasts, rtol=1e-3)
 
 
-def test_gaps_with_sample_weights(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_gaps_with_sample_weights(tiny, panel, forecaster):
     frame = with_gaps(panel(4), np.nan)
     frame["sample_weight"] = frame["available_mask"].replace(0.0, np.nan)
     fitted = forecaster(tiny())
@@ -82,7 +72,7 @@ def test_gaps_with_sample_weights(tiny: Callable, panel: Callable, forecaster: C
     assert np.isfinite(fitted.predict()["MVPA"]).all()
 
 
-def test_sample_weights_weigh(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_sample_weights_weigh(tiny, panel, forecaster):
     """Windows that end in the first half count for nothing, so what is there does not matter."""
     forecasts = []
     for level in (0.0, 1000.0):
@@ -96,7 +86,7 @@ def test_sample_weights_weigh(tiny: Callable, panel: Callable, forecaster: Calla
     np.testing.assert_allclose(forecasts[0], forecasts[1], rtol=1e-3)
 
 
-def test_a_series_without_values_is_refused(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_a_series_without_values_is_refused(tiny, panel, forecaster):
     frame = panel(4)
     empty = frame["unique_id"] == "s02"
     frame = frame.assign(y=frame["y"].mask(empty), available_mask=(~empty).astype(float))
@@ -105,9 +95,7 @@ def test_a_series_without_values_is_refused(tiny: Callable, panel: Callable, for
 
 
 @pytest.mark.parametrize(("few", "many"), [(4, 64), (64, 4)])
-def test_another_number_of_series_at_prediction(
-    few: int, many: int, tiny: Callable, panel: Callable, forecaster: Callable
-):
+def test_another_number_of_series_at_prediction(few, many, tiny, panel, forecaster):
     """The host would cut 64 series into batches of 32 and mix up their rows."""
     fitted = forecaster(tiny(few, max_steps=3))
     fitted.fit(panel(few))
@@ -115,7 +103,7 @@ def test_another_number_of_series_at_prediction(
     np.testing.assert_allclose(forecast, 100.0 * np.arange(1, many + 1), rtol=0.1)
 
 
-def test_few_series_train_with_drop_last(tiny: Callable, panel: Callable, dataset: Callable):
+def test_few_series_train_with_drop_last(tiny, panel, dataset):
     """The host would find no full batch of 32 series and train not at all."""
     model = tiny(drop_last_loader=True)
     before = model.network.linear.weight.clone()
@@ -123,7 +111,7 @@ def test_few_series_train_with_drop_last(tiny: Callable, panel: Callable, datase
     assert not torch.equal(before, model.network.linear.weight)
 
 
-def test_training_sees_the_series_in_order(tiny: Callable, panel: Callable, dataset: Callable):
+def test_training_sees_the_series_in_order(tiny, panel, dataset):
     """The host's loader would shuffle the series of every training batch."""
     seen = []
     model = tiny(8, max_steps=4, components=["content", "channel"])
@@ -134,15 +122,13 @@ def test_training_sees_the_series_in_order(tiny: Callable, panel: Callable, data
     assert all((levels.diff(dim=1) > 50).all() for levels in seen)
 
 
-def test_wrong_n_series_is_refused(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_wrong_n_series_is_refused(tiny, panel, forecaster):
     with pytest.raises(ValueError, match=r"n_series \(8\) must be the number of series in df, got 4"):
         forecaster(tiny(8)).fit(panel(4))
 
 
 @pytest.mark.parametrize("n", [5, 64])
-def test_channel_order_equals_renaming(
-    n: int, tiny: Callable, awaken: Callable, panel: Callable, dataset: Callable, forecaster: Callable
-):
+def test_channel_order_equals_renaming(n, tiny, awaken, panel, dataset, forecaster):
     order = np.random.default_rng(1).permutation(n)
     frame = panel(n)
     names = sorted(frame["unique_id"].unique())
@@ -166,7 +152,7 @@ def test_channel_order_equals_renaming(
 
 
 @pytest.mark.parametrize("names", [["b", "a", "c", "d"], [10, 9, 100, 1]], ids=["text", "integers"])
-def test_channel_order_through_the_host(names: list, tiny: Callable, panel: Callable, forecaster: Callable):
+def test_channel_order_through_the_host(names, tiny, panel, forecaster):
     frame = panel(4, names=names)
     fitted = forecaster(tiny(channel_order=names))
     fitted.fit(frame)
@@ -181,7 +167,7 @@ def test_channel_order_through_the_host(names: list, tiny: Callable, panel: Call
         fitted.predict(panel(2))
 
 
-def test_categories_may_have_an_order_of_their_own(panel: Callable, tiny: Callable, forecaster: Callable):
+def test_categories_may_have_an_order_of_their_own(panel, tiny, forecaster):
     """The host keeps it; `channel_order` names series, whatever their places in the data set are."""
     frame = panel(4)
     names = sorted(frame["unique_id"].unique())
@@ -195,7 +181,7 @@ def test_categories_may_have_an_order_of_their_own(panel: Callable, tiny: Callab
         np.testing.assert_allclose(seen[-1].mean((0, 1)), [300, 100, 400, 200], rtol=0.1)
 
 
-def test_channel_order_of_any_array_can_be_saved(tiny: Callable, panel: Callable, forecaster: Callable, tmp_path: Path):
+def test_channel_order_of_any_array_can_be_saved(tiny, panel, forecaster, tmp_path):
     frame = panel(4)
     for number, names in enumerate([frame["unique_id"].unique(), np.array(["s03", "s01", "s02", "s00"])]):
         fitted = forecaster(tiny(channel_order=names))
@@ -206,11 +192,14 @@ def test_channel_order_of_any_array_can_be_saved(tiny: Callable, panel: Callable
         pd.testing.assert_frame_equal(again.predict(frame), fitted.predict(frame))
 
 
-def test_channel_order_must_fit(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_channel_order_must_fit(tiny, panel, forecaster):
     with pytest.raises(ValueError, match="channel_order must name each series once, got 'b' more than once"):
         tiny(channel_order=["a", "b", "b", "c"])
     with pytest.raises(ValueError, match=r"these are in only one of them: 's03', 'z'"):
         forecaster(tiny(channel_order=["s00", "s01", "s02", "z"])).fit(panel(4))
+
+
+CYCLE = {"cycle_length": 12, "cycle_column": "phase", "futr_exog_list": ["phase"]}
 
 
 def with_cycle(frame: pd.DataFrame, length: int = 12) -> pd.DataFrame:
@@ -223,10 +212,8 @@ def with_cycle(frame: pd.DataFrame, length: int = 12) -> pd.DataFrame:
 
 @pytest.mark.parametrize("loss", [None, DistributionLoss("Normal", num_samples=200)], ids=["MAE", "Normal"])
 @pytest.mark.parametrize("per_series", [False, True])
-def test_cycle_is_learnt_in_phase(loss: Any, per_series: bool, tiny: Callable, panel: Callable, forecaster: Callable):
+def test_cycle_is_learnt_in_phase(loss, per_series, tiny, panel, forecaster):
     """The look-back is hidden: the phase alone tells what follows."""
-    options = {"cycle_length": 12, "cycle_column": "phase", "futr_exog_list": ["phase"]}
-    options["network"] = {"cycle_channels": per_series}
     model = tiny(
         2,
         exclude_insample_y=True,
@@ -235,7 +222,8 @@ def test_cycle_is_learnt_in_phase(loss: Any, per_series: bool, tiny: Callable, p
         learning_rate=5e-2,
         windows_batch_size=32,
         loss=loss,
-        **options,
+        network={"cycle_channels": per_series},
+        **CYCLE,
     )
     frame = with_cycle(panel(2, rows=80))
     fitted = forecaster(model)
@@ -268,7 +256,7 @@ def test_phase_follows_the_clock():
     assert phase_of(position, observed).tolist() == [[3, 4, 4, 5, 8, 9, 9, 10], [3, 4, 4, 5, 6, 9, 9, 10]]
 
 
-def test_a_clock_that_jumps_is_read_in_each_row(tiny: Callable, panel: Callable, dataset: Callable):
+def test_a_clock_that_jumps_is_read_in_each_row(tiny, panel, dataset):
     """Dates skip three hours: the values are the clock's, and so are the phases of windows and closed-form start."""
     clock = (np.arange(60) + 3 * (np.arange(60) >= 31)) % 24
     frame = panel(2).assign(y=np.tile(clock, 2).astype(float), phase=np.tile(clock, 2))
@@ -285,10 +273,9 @@ def test_a_clock_that_jumps_is_read_in_each_row(tiny: Callable, panel: Callable,
     np.testing.assert_array_equal(Panel(dataset(frame), 0, fitting=True).cycle_positions("phase"), clock)
 
 
-def test_phase_is_read_where_it_is_not_missing(tiny: Callable, awaken: Callable, panel: Callable, forecaster: Callable):
-    options = {"cycle_length": 12, "cycle_column": "phase", "futr_exog_list": ["phase"], "max_steps": 1}
+def test_phase_is_read_where_it_is_not_missing(tiny, awaken, panel, forecaster):
     frame = with_cycle(panel(2))
-    fitted = forecaster(awaken(tiny(2, learning_rate=1e-9, **options)))
+    fitted = forecaster(awaken(tiny(2, learning_rate=1e-9, max_steps=1, **CYCLE)))
     fitted.fit(frame)
     ahead = fitted.make_future_dataframe().assign(phase=lambda new: new.groupby("unique_id").cumcount() + 67)
     row = frame.groupby("unique_id").cumcount()
@@ -302,12 +289,9 @@ def test_phase_is_read_where_it_is_not_missing(tiny: Callable, awaken: Callable,
 
 
 @pytest.mark.parametrize("scaler", ["standard", "revin"])
-def test_the_cycle_column_is_neither_scaled_nor_a_feature(
-    scaler: str, tiny: Callable, panel: Callable, dataset: Callable
-):
+def test_the_cycle_column_is_neither_scaled_nor_a_feature(scaler, tiny, panel, dataset):
     frame = with_cycle(panel(2)).assign(known=1.0)
-    options = {"cycle_length": 12, "cycle_column": "phase", "futr_exog_list": ["known", "phase"]}
-    model = tiny(2, scaler_type=scaler, **options)
+    model = tiny(2, scaler_type=scaler, **CYCLE | {"futr_exog_list": ["known", "phase"]})
     phases = []
     forward = model.network.forward
     model.network.forward = lambda *data, **features: (phases.append(features), forward(*data, **features))[1]
@@ -322,22 +306,16 @@ def test_the_cycle_column_is_neither_scaled_nor_a_feature(
         ({"cycle_length": 12}, "cycle_length and cycle_column must be given"),
         ({"cycle_column": "phase", "futr_exog_list": ["phase"]}, "cycle_length and cycle_column must be given"),
         ({"cycle_length": 12, "cycle_column": "phase"}, r"cycle_column \('phase'\) must be in futr_exog_list"),
-        (
-            {
-                "cycle_length": 12, "cycle_column": "phase", "futr_exog_list": ["phase"], "cat_exog_list": ["phase"],
-                "categorical_cardinalities": {"phase": 12},
-            },
-            "not in cat_exog_list",
-        ),
+        (CYCLE | {"cat_exog_list": ["phase"], "categorical_cardinalities": {"phase": 12}}, "not in cat_exog_list"),
     ],
-)  # fmt: skip
-def test_cycle_options_must_fit(options: dict, message: str, tiny: Callable):
+)
+def test_cycle_options_must_fit(options, message, tiny):
     with pytest.raises(ValueError, match=message):
         tiny(**options)
 
 
-def test_a_scaled_cycle_column_is_refused(tiny: Callable, panel: Callable, forecaster: Callable):
-    model = tiny(2, cycle_length=12, cycle_column="phase", futr_exog_list=["phase"])
+def test_a_scaled_cycle_column_is_refused(tiny, panel, forecaster):
+    model = tiny(2, **CYCLE)
     with pytest.raises(ValueError, match=r"cycle_column='phase' must hold whole numbers.*local_scaler_type"):
         forecaster(model, local_scaler_type="standard").fit(with_cycle(panel(2)))
 
@@ -351,35 +329,30 @@ def test_a_scaled_cycle_column_is_refused(tiny: Callable, panel: Callable, forec
         (48, 12, ["cycle_length (48) should be smaller than the number of rows to train on, got 48"]),
     ],
 )
-def test_a_cycle_that_no_row_repeats_is_said(
-    cycle_length: int, held_out: int, said: list[str], tiny: Callable, panel: Callable, dataset: Callable
-):
+def test_a_cycle_that_no_row_repeats_is_said(cycle_length, held_out, said, tiny, panel, dataset):
     model = tiny(2, cycle_length=cycle_length, cycle_column="phase", futr_exog_list=["phase"], max_steps=1)
-    with warnings.catch_warnings(record=True) as shown:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as shown:
         model.fit(dataset(with_cycle(panel(2))), val_size=held_out)
         model.finetune(max_steps=2).fit(dataset(with_cycle(panel(2, rows=40))))  # it knows the cycle
     messages = [str(warning.message).partition(":")[0] for warning in shown]
     assert [message for message in messages if message.startswith("cycle_length")] == said
 
 
-def test_cycles_of_series_keep_their_number(tiny: Callable, panel: Callable, dataset: Callable):
-    options = {"cycle_length": 12, "cycle_column": "phase", "futr_exog_list": ["phase"]}
-    options["network"] = {"cycle_channels": True}
-    with pytest.raises(ValueError, match=r"cycle_channels keeps the model to the 2 series \(n_series\)"):
-        tiny(2, **options).predict(dataset(with_cycle(panel(3))))
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"network": {"cycle_channels": True}}, r"cycle_channels keeps the model to the 2 series \(n_series\)"),
+        ({"bounded": True}, r"bounded keeps the model to the 2 series \(n_series\) of its fit, got 3"),
+    ],
+)
+def test_what_belongs_to_series_keeps_their_number(options, message, tiny, panel, dataset):
+    with pytest.raises(ValueError, match=message):
+        tiny(2, **CYCLE, **options).predict(dataset(with_cycle(panel(3))))
 
 
 @pytest.mark.parametrize("order", [None, ["s02", "s00", "s03", "s01"]], ids=str)
 @pytest.mark.parametrize("local_scaler", [None, "standard"])
-def test_forecasts_stay_in_the_range_of_training(
-    order: list | None,
-    local_scaler: str | None,
-    tiny: Callable,
-    panel: Callable,
-    forecaster: Callable,
-    awaken: Callable,
-):
+def test_forecasts_stay_in_the_range_of_training(order, local_scaler, tiny, panel, forecaster, awaken):
     frame = panel(4)
     frame["available_mask"] = 1.0
     last = frame["ds"] >= frame["ds"].unique()[-12]
@@ -402,12 +375,7 @@ def test_forecasts_stay_in_the_range_of_training(
     assert outside[1] == 0.0
 
 
-def test_bounds_keep_the_number_of_series(tiny: Callable, panel: Callable, dataset: Callable):
-    with pytest.raises(ValueError, match=r"bounded keeps the model to the 2 series \(n_series\) of its fit, got 3"):
-        tiny(2, bounded=True).predict(dataset(panel(3)))
-
-
-def test_unsorted_frames_are_sorted_and_repeated_dates_refused(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_unsorted_frames_are_sorted_and_repeated_dates_refused(tiny, panel, forecaster):
     frame = panel(4)
     forecasts = []
     for given in (frame, frame.sample(frac=1.0, random_state=0)):
@@ -422,12 +390,11 @@ def test_unsorted_frames_are_sorted_and_repeated_dates_refused(tiny: Callable, p
         forecaster(tiny()).fit(pd.concat([frame, frame[(frame["unique_id"] == "s02")].iloc[[5]]]))
 
 
-def test_series_that_do_not_share_dates_are_reported(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_series_that_do_not_share_dates_are_reported(tiny, panel, forecaster):
     frame = panel(4)
     row = frame.groupby("unique_id").cumcount()
     later_start = frame[(frame["unique_id"] != "s01") | (row >= 10)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with warnings.catch_warnings(action="error", category=UserWarning):
         warnings.filterwarnings("ignore", message=".*(num_workers|val_check_steps|LeafSpec).*")
         forecaster(tiny()).fit(later_start)
     early = r"series 's01' ends before 2024-01-03 11:00:00, so its forecast begins at another date"
@@ -436,15 +403,14 @@ def test_series_that_do_not_share_dates_are_reported(tiny: Callable, panel: Call
         with pytest.warns(UserWarning, match=message) as caught:
             fitted.fit(frame[(frame["unique_id"] != "s01") | ~lacking])
         assert sum("series 's01'" in str(warning.message) for warning in caught) == 1
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)
+        with warnings.catch_warnings(action="error", category=UserWarning):
             fitted.predict()  # fit has said it
     gone = ((frame["unique_id"] == "s01") & (row == 30)) | ((frame["unique_id"] == "s02") & (row > 55))
     with pytest.warns(UserWarning, match="'s02' ends before .* another date, and series 's01' lacks dates that others"):
         forecaster(tiny()).fit(frame[~gone])
 
 
-def test_spark_is_refused(tiny: Callable, panel: Callable, dataset: Callable, monkeypatch: pytest.MonkeyPatch):
+def test_spark_is_refused(tiny, panel, dataset, monkeypatch):
     files = _FilesDataset([], [], "unique_id", "ds", "y", min_size=60)
     with pytest.raises(ValueError, match="Spark splits it by series"):
         tiny().fit(files, distributed_config=object())
@@ -456,7 +422,7 @@ def test_spark_is_refused(tiny: Callable, panel: Callable, dataset: Callable, mo
         tiny().predict(dataset(panel(4)))
 
 
-def test_dates_that_jump_are_named(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_dates_that_jump_are_named(tiny, panel, forecaster):
     frame = panel()
     gap = frame[~frame["ds"].isin(frame["ds"].unique()[[20, 21]])]
     with pytest.warns(UserWarning, match=r"do not follow freq='h': after 2024-01-01 19:00:00 comes .* 22:00:00, not"):
@@ -478,7 +444,7 @@ def test_dates_that_jump_are_named(tiny: Callable, panel: Callable, forecaster: 
 
 @pytest.mark.parametrize("freq", ["h", pd.offsets.Hour(1), "1h", "B", "ME", "QS-OCT", 1, 5])
 @pytest.mark.parametrize("zone", [None, "Europe/Zurich"])
-def test_dates_of_a_frequency_are_no_cause_for_a_warning(freq: Any, zone: str | None):
+def test_dates_of_a_frequency_are_no_cause_for_a_warning(freq, zone):
     if isinstance(freq, int):
         dates = np.arange(40) * freq + 3
     else:
@@ -495,9 +461,7 @@ MADE = {"trained": lambda tiny: tiny(max_steps=1), "pretrained": lambda _: MVPA.
 
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
 @pytest.mark.parametrize("method", ["fit", "predict", "cross_validation, fitted"])
-def test_dates_are_checked_wherever_a_frame_comes_in(
-    make: Callable, method: str, tiny: Callable, panel: Callable, forecaster: Callable
-):
+def test_dates_are_checked_wherever_a_frame_comes_in(make, method, tiny, panel, forecaster):
     frame = panel(4)
     row = frame.groupby("unique_id").cumcount()
 
@@ -523,19 +487,17 @@ def test_dates_are_checked_wherever_a_frame_comes_in(
         advice = "neuralforecast counts"
     with pytest.raises(ValueError, match=rf"do not follow freq='h'.*{advice}"):
         give(frame.assign(ds=pd.Timestamp("2024-01-01") + 24 * (frame["ds"] - pd.Timestamp("2024-01-01"))))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with warnings.catch_warnings(action="error", category=UserWarning):
         give(frame)
 
 
-def test_predict_checks_what_it_reads_and_fit_did_not(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_predict_checks_what_it_reads_and_fit_did_not(tiny, panel, forecaster):
     frame = panel(4)
     gap = frame[(frame["unique_id"] != "s01") | (frame.groupby("unique_id").cumcount() != 20)]
     fitted = forecaster(tiny())
     with pytest.warns(UserWarning, match="series 's01' lacks dates"):
         fitted.fit(gap)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with warnings.catch_warnings(action="error", category=UserWarning):
         fitted.predict(gap)
         forecaster_of_all = forecaster(tiny())
         forecaster_of_all.fit(frame)
@@ -543,9 +505,7 @@ def test_predict_checks_what_it_reads_and_fit_did_not(tiny: Callable, panel: Cal
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_the_lines_of_the_warning_run_as_they_are_printed(
-    library: str, tiny: Callable, panel: Callable, forecaster: Callable
-):
+def test_the_lines_of_the_warning_run_as_they_are_printed(library, tiny, panel, forecaster):
     whole = panel(3).rename(columns={"unique_id": "id", "ds": "at", "y": "sales"})
     df: Any = whole[(whole["id"] != "s01") | (whole["at"] < "2024-01-03 08:00")]
     freq: Any = pd.offsets.Hour(1)
@@ -557,6 +517,5 @@ def test_the_lines_of_the_warning_run_as_they_are_printed(
     (message,) = (str(warning.message) for warning in caught if "Add the missing" in str(warning.message))
     known = {"df": df}
     exec(message.partition("rows:\n")[2], known)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with warnings.catch_warnings(action="error", category=UserWarning):
         forecaster(tiny(3), freq=freq).fit(known["df"], **names)

@@ -241,7 +241,7 @@ def test_covariates_of_missing_rows_are_read_where_they_are_given(covariate_too)
 @given(
     seed=st.integers(0, 99), count=st.integers(2, 4), batch=st.sampled_from([1, 3, 32]), unit=st.sampled_from([1, 1e3])
 )
-def test_what_must_not_change_a_forecast(seed: int, count: int, batch: int, unit: float) -> None:
+def test_what_must_not_change_a_forecast(seed, count, batch, unit):
     """Order of rows and of series by name, batches, units, a second forecast; not the panel, which is read together."""
     rng = np.random.default_rng(seed)
     names = [f"s{row}" for row in range(count)]

@@ -1,7 +1,5 @@
 """MVPA through neuralforecast takes the first steps that the core takes, with the options of README's rows."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -9,8 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-
-pytest.importorskip("neuralforecast")
 from harness.board.models import long_panel
 from harness.forecasting.models import MVPA_SETTINGS, configured
 from neuralforecast import NeuralForecast
@@ -96,7 +92,7 @@ def in_host(config: ForecastingConfig, training: ForecasterTraining) -> MVPA:
 
 
 @pytest.mark.parametrize("row", [*PARTS, *MVPA_SETTINGS])
-def test_first_steps_are_those_of_the_core(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_steps_are_those_of_the_core(row, monkeypatch):
     torch.manual_seed(1)
     if row in PARTS:
         config, training = ForecastingConfig(H, L, **{"channel_vectors": CHANNELS, **PARTS[row]}), TRAINING
@@ -118,13 +114,13 @@ def test_first_steps_are_those_of_the_core(row: str, monkeypatch: pytest.MonkeyP
         ("level_reversion", {"network": {"level_reversion": True}}),
     ],
 )
-def test_options_in_units_of_the_series_refuse_a_scaler(option: str, options: dict[str, Any]) -> None:
+def test_options_in_units_of_the_series_refuse_a_scaler(option, options):
     with pytest.raises(ValueError, match=f"{option} needs windows in the units of the series"):
         MVPA(h=2, input_size=4, n_series=2, scaler_type="standard", **options)
 
 
 @pytest.mark.parametrize("loss", [MAE(), MQLoss(level=[80])])
-def test_closed_form_start_is_where_training_begins(loss: Any) -> None:
+def test_closed_form_start_is_where_training_begins(loss):
     """A regression has the answer before the first step: a wave is forecast without training."""
     steps = np.arange(300)
     frame = long_panel(np.stack([np.sin(2 * np.pi * (steps + i) / 12) for i in range(2)], axis=1))

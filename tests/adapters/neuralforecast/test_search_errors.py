@@ -1,7 +1,5 @@
 """Searches that go wrong: which errors end a trial, which the search, and what they say."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +8,6 @@ from typing import Any
 import optuna
 import pytest
 import torch
-
-pytest.importorskip("neuralforecast")
-from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MSE, MQLoss
 from support.made_up_networks import SMALL
 
@@ -55,7 +50,7 @@ def both(trial: Any, name: str, first: int, then: int) -> int:
         ("n_heads", 3, "n_heads"),
     ],
 )
-def test_a_setting_that_is_impossible_fails_its_trial_alone(name: str, value: int, reason: str, search: Callable):
+def test_a_setting_that_is_impossible_fails_its_trial_alone(name, value, reason, search):
     fitted = search(lambda trial: {**FIXED, name: both(trial, name, value, FIXED[name])})
     failed, done = fitted.models[0].results.trials
     assert (failed.state.name, done.state.name) == ("FAIL", "COMPLETE")
@@ -72,7 +67,7 @@ def test_a_setting_that_is_impossible_fails_its_trial_alone(name: str, value: in
     ],
     ids=["cuda", "cpu", "numpy"],
 )
-def test_a_trial_without_memory_fails_alone(error: Exception, search: Callable, monkeypatch: pytest.MonkeyPatch):
+def test_a_trial_without_memory_fails_alone(error, search, monkeypatch):
     train = MVPA.training_step
 
     def large(model: MVPA, *args: Any) -> Any:
@@ -91,7 +86,7 @@ def test_a_trial_without_memory_fails_alone(error: Exception, search: Callable, 
         search(lambda trial: {**FIXED, "hidden_size": 16})
 
 
-def test_a_search_of_impossible_settings_says_why(search: Callable):
+def test_a_search_of_impossible_settings_says_why(search):
     def too_long(trial: Any) -> dict[str, Any]:
         return {**FIXED, "input_size": trial.suggest_int("steps", 100, 200)}
 
@@ -108,7 +103,7 @@ def test_a_search_of_impossible_settings_says_why(search: Callable):
         ({"input_size": 200}, ValueError, r"input_size \(200\)"),
     ],
 )
-def test_an_error_of_every_trial_ends_the_search(wrong: Any, error: type, message: str, search: Callable):
+def test_an_error_of_every_trial_ends_the_search(wrong, error, message, search):
     asked = []
 
     def config(trial: Any) -> dict[str, Any]:
@@ -121,8 +116,8 @@ def test_an_error_of_every_trial_ends_the_search(wrong: Any, error: type, messag
 
 
 @pytest.mark.parametrize("start_padding_enabled", [False, True])
-def test_a_split_without_training_rows_names_val_size(start_padding_enabled: bool, tiny: Callable, dataset: Callable,
-                                                      panel: Callable):  # fmt: skip
+def test_a_split_without_training_rows_names_val_size(start_padding_enabled, tiny, dataset,
+                                                      panel):  # fmt: skip
     model = tiny(3, start_padding_enabled=start_padding_enabled)
     most = 60 - (2 if start_padding_enabled else 13)
     model.fit(dataset(panel(3)), val_size=most)
@@ -139,7 +134,7 @@ def test_a_split_without_training_rows_names_val_size(start_padding_enabled: boo
         ({"config": lambda trial: {**FIXED, "dropout": 0.1}}, "dropout"),
     ],
 )
-def test_a_named_study_of_another_search_is_reported(changed: Any, named: str, tmp_path: Path, search: Callable):
+def test_a_named_study_of_another_search_is_reported(changed, named, tmp_path, search):
     options = {"storage": f"sqlite:///{tmp_path}/sweep.db", "study_name": "mine", "num_samples": 1}
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*study_name")
@@ -168,13 +163,13 @@ def test_a_named_study_of_another_search_is_reported(changed: Any, named: str, t
         ({"storage": Path("sweep.sqlite")}, "storage must be None or an object such as \"sqlite:///sweep.sqlite\""),
     ],
 )  # fmt: skip
-def test_arguments_are_checked_at_once(wrong: Any, message: str):
+def test_arguments_are_checked_at_once(wrong, message):
     with pytest.raises(ValueError, match=message):
         AutoMVPA(6, 3, **wrong)
 
 
 @pytest.mark.parametrize(("loss", "got"), [("MAE", "'MAE'"), (MQLoss, "the class MQLoss: call it")])
-def test_the_loss_of_a_model_is_an_object(loss: Any, got: str):
+def test_the_loss_of_a_model_is_an_object(loss, got):
     for model in (lambda: MVPA(6, 12, 3, loss=loss), lambda: MVPA.from_pretrained(h=6, loss=loss)):
         with pytest.raises(ValueError, match=f"loss must be None or an object such as .* got {got}"):
             model()
@@ -188,12 +183,12 @@ def test_the_loss_of_a_model_is_an_object(loss: Any, got: str):
         ("sqlite:///nowhere/x.db", FileNotFoundError, "lies in the folder nowhere, which is not there: make it first"),
     ],
 )
-def test_a_storage_that_cannot_be_is_named(storage: str, error: type, message: str, search: Callable):
+def test_a_storage_that_cannot_be_is_named(storage, error, message, search):
     with pytest.raises(error, match=message):
         search(fixed, storage=storage)
 
 
-def test_an_argument_that_no_database_holds_is_named_before_training(tmp_path: Path, search: Callable):
+def test_an_argument_that_no_database_holds_is_named_before_training(tmp_path, search):
     def config(trial: Any) -> dict[str, Any]:
         return {**FIXED, "optimizer": torch.optim.SGD}
 
@@ -205,7 +200,7 @@ def test_an_argument_that_no_database_holds_is_named_before_training(tmp_path: P
     search(config, num_samples=1)
 
 
-def test_choices_that_differ_within_a_trial_are_named(search: Callable):
+def test_choices_that_differ_within_a_trial_are_named(search):
     def twice(trial: Any) -> dict[str, Any]:
         size = trial.suggest_categorical("size", [4, 8])
         return {**FIXED, "hidden_size": size, "network": {"mlp_dim": trial.suggest_categorical("size", [8, 16])}}
@@ -214,20 +209,12 @@ def test_choices_that_differ_within_a_trial_are_named(search: Callable):
         search(twice)
 
 
-def test_a_pruner_that_never_prunes_is_named(search: Callable):
+def test_a_pruner_that_never_prunes_is_named(search):
     with pytest.warns(UserWarning, match=r"val_check_steps \(100\) must be below max_steps \(1\) for the pruner"):
         search(fixed, num_samples=1, pruner=optuna.pruners.MedianPruner())
 
 
-def test_a_search_that_is_pruned_altogether_says_so(search: Callable):
+def test_a_search_that_is_pruned_altogether_says_so(search):
     config = {**FIXED, "max_steps": 4, "val_check_steps": 1}
     with pytest.raises(ValueError, match=r"\(2 trials, 0 finished\): pruner ended them all; let it begin later"):
         search(lambda trial: config, pruner=optuna.pruners.ThresholdPruner(upper=1e-9))
-
-
-def test_the_best_model_is_saved_as_one_that_trains_further(tmp_path: Path, panel: Callable, search: Callable):
-    search(fixed, num_samples=1).save(str(tmp_path / "saved"))
-    loaded = NeuralForecast.load(str(tmp_path / "saved"))
-    loaded.models[0].finetune(n_series=2, max_steps=1)
-    loaded.fit(panel(2))
-    assert len(loaded.predict()) == 12

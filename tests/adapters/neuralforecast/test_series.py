@@ -1,17 +1,11 @@
 """What a model knows of single series: positions, order, vectors and units, by name, on other panels, after loading."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-
-pytest.importorskip("neuralforecast")
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import DistributionLoss
 
@@ -42,9 +36,7 @@ def told(model: MVPA) -> list[dict[str, torch.Tensor]]:
 
 
 @pytest.mark.parametrize("kind", ["dict", "pandas", "polars", "two coordinates"])
-def test_positions_of_any_kind_reach_the_series_they_name(
-    kind: str, tiny: Callable, panel: Callable, forecaster: Callable
-):
+def test_positions_of_any_kind_reach_the_series_they_name(kind, tiny, panel, forecaster):
     given: Any = shaft()
     if kind == "pandas":
         given = pd.DataFrame({"unique_id": NAMES, "mm": range(4)})
@@ -62,9 +54,7 @@ def test_positions_of_any_kind_reach_the_series_they_name(
         assert (places.diff() > 0).all()  # one coordinate orders the series for attention too
 
 
-def test_positions_are_saved_and_another_panel_gets_its_own(
-    tiny: Callable, panel: Callable, forecaster: Callable, awaken: Callable, tmp_path: Path
-):
+def test_positions_are_saved_and_another_panel_gets_its_own(tiny, panel, forecaster, awaken, tmp_path):
     fitted = forecaster(tiny(channel_positions=shaft()))
     fitted.fit(panel(4, names=NAMES))
     awaken(fitted.models[0], 0.3)
@@ -93,7 +83,7 @@ def test_positions_are_saved_and_another_panel_gets_its_own(
     pd.testing.assert_frame_equal(again.predict(other), loaded.predict(other))
 
 
-def test_a_part_of_the_series_with_positions_is_enough(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_a_part_of_the_series_with_positions_is_enough(tiny, panel, forecaster):
     fitted = forecaster(tiny(2, channel_positions={**shaft(), 5: 9.0}))
     fitted.fit(panel(2, names=["a", "b"]))
     assert len(fitted.predict(panel(4, names=NAMES))) == 24
@@ -123,13 +113,13 @@ def test_a_part_of_the_series_with_positions_is_enough(tiny: Callable, panel: Ca
     ],
     ids=["NaN", "huge", "lengths", "empty", "no coordinates", "twice", "text", "array", "no ids"],
 )
-def test_positions_must_fit(positions: Any, message: str, tiny: Callable):
+def test_positions_must_fit(positions, message, tiny):
     with pytest.raises(ValueError, match=message):
         tiny(2, channel_positions=positions)
 
 
 @pytest.mark.parametrize("option", ["channel_positions", "channel_vectors"])
-def test_what_compares_all_pairs_takes_a_window_over_few_series_only(option: str, tiny: Callable):
+def test_what_compares_all_pairs_takes_a_window_over_few_series_only(option, tiny):
     few: dict[str, Any] = {"channel_window": 2, "network": {"max_channels": 2}}
     if option == "channel_positions":
         options = {**few, option: {f"s{i}": float(i) for i in range(17)}}
@@ -141,7 +131,7 @@ def test_what_compares_all_pairs_takes_a_window_over_few_series_only(option: str
         tiny(17, **options)
 
 
-def test_options_need_the_heads_of_the_linear_path(tiny: Callable):
+def test_options_need_the_heads_of_the_linear_path(tiny):
     with pytest.raises(ValueError, match="channel_positions needs mixing_heads of at least 1"):
         tiny(network={"mixing_heads": 0}, channel_positions=shaft())
     with pytest.raises(ValueError, match="channel_vectors needs mixing_heads of at least 1"):
@@ -159,9 +149,7 @@ def shuffled_waves(count: int = 6, rows: int = 90, prefix: str = "s") -> pd.Data
     ).reset_index(drop=True)
 
 
-def test_order_by_correlation_is_that_of_the_training_rows(
-    tiny: Callable, forecaster: Callable, awaken: Callable, tmp_path: Path
-):
+def test_order_by_correlation_is_that_of_the_training_rows(tiny, forecaster, awaken, tmp_path):
     frame = shuffled_waves()
     values = frame.pivot(index="ds", columns="unique_id", values="y")
     expected = correlation_order(values.iloc[:-12].to_numpy())
@@ -185,7 +173,7 @@ def test_order_by_correlation_is_that_of_the_training_rows(
     np.testing.assert_allclose(calls[-1]["x"][0], own[-12:, correlation_order(own)], rtol=1e-5)
 
 
-def test_order_that_is_wrong(tiny: Callable):
+def test_order_that_is_wrong(tiny):
     with pytest.raises(
         ValueError, match=r'channel_order must be None, "correlation" or a list of the names of all series, got .corr'
     ):
@@ -202,9 +190,7 @@ def test_order_that_is_wrong(tiny: Callable):
 
 
 @pytest.mark.parametrize("option", ["individual", "bounded"])
-def test_what_belongs_to_single_series_is_not_lent_to_others(
-    option: str, tiny: Callable, panel: Callable, forecaster: Callable, tmp_path
-):
+def test_what_belongs_to_single_series_is_not_lent_to_others(option, tiny, panel, forecaster, tmp_path):
     fitted = forecaster(tiny(3, **{option: True}))
     fitted.fit(panel(3, names=["a", "b", "c"]))
     fitted.save(str(tmp_path / "saved"), save_dataset=False)
@@ -214,7 +200,7 @@ def test_what_belongs_to_single_series_is_not_lent_to_others(
         loaded.predict(panel(3, names=["a", "x", "y"]))
 
 
-def test_vectors_belong_to_names(tiny: Callable, panel: Callable, forecaster: Callable, awaken: Callable, tmp_path):
+def test_vectors_belong_to_names(tiny, panel, forecaster, awaken, tmp_path):
     fitted = forecaster(tiny(3, network={"channel_vectors": True}))
     frame = panel(3, names=["a", "b", "c"])
     fitted.fit(frame)
@@ -242,7 +228,7 @@ def test_vectors_belong_to_names(tiny: Callable, panel: Callable, forecaster: Ca
     pd.testing.assert_frame_equal(again.predict(other), fitted.predict(other))
 
 
-def test_weights_of_covariates_belong_to_names(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_weights_of_covariates_belong_to_names(tiny, panel, forecaster):
     """They follow their series to another panel."""
 
     def driven(*names: str) -> pd.DataFrame:
@@ -274,16 +260,14 @@ def test_weights_of_covariates_belong_to_names(tiny: Callable, panel: Callable, 
         (300, {"network": {"channel_vectors": True}}, 300),
     ],
 )
-def test_vectors_are_learnt_where_they_pay(count: int, options: dict[str, Any], expected: int | None, tiny: Callable):
+def test_vectors_are_learnt_where_they_pay(count, options, expected, tiny):
     model = tiny(count, **options)
     assert model.network.config.channel_vectors == expected
     assert model.hparams["network"]["channel_vectors"] == (expected is not None)
 
 
 @pytest.mark.parametrize(("first", "then"), [(1, 3), (3, 1)])
-def test_what_was_chosen_by_default_stays_on_another_panel(
-    first: int, then: int, tiny: Callable, panel: Callable, forecaster: Callable, tmp_path: Path
-):
+def test_what_was_chosen_by_default_stays_on_another_panel(first, then, tiny, panel, forecaster, tmp_path):
     fitted = forecaster(tiny(first))
     fitted.fit(panel(first))
     fitted.models[0].finetune(n_series=then, max_steps=1)
@@ -294,7 +278,7 @@ def test_what_was_chosen_by_default_stays_on_another_panel(
     pd.testing.assert_frame_equal(loaded.predict(panel(then)), fitted.predict(panel(then)))
 
 
-def test_vectors_go_by_name_where_no_call_announces_the_panel(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_vectors_go_by_name_where_no_call_announces_the_panel(tiny, panel, forecaster):
     """As darts calls `forward`: the order of the panel is the host's, attention's is another."""
     fitted = forecaster(tiny(3, channel_order=["b", "c", "a"]))
     fitted.fit(panel(3, names=["a", "b", "c"]))
@@ -306,7 +290,7 @@ def test_vectors_go_by_name_where_no_call_announces_the_panel(tiny: Callable, pa
 
 
 @pytest.mark.parametrize("host_scaled", [False, True])
-def test_units_are_those_of_the_training_rows(host_scaled: bool, tiny: Callable, panel: Callable, forecaster: Callable):
+def test_units_are_those_of_the_training_rows(host_scaled, tiny, panel, forecaster):
     frame = panel(3)
     frame.loc[frame["ds"] >= frame["ds"].unique()[-12], "y"] += 500.0
     options = {"local_scaler_type": "standard"} if host_scaled else {}
@@ -324,7 +308,7 @@ def test_units_are_those_of_the_training_rows(host_scaled: bool, tiny: Callable,
         assert 0.0 < calls[-1]["units"][:, 1].max() < 1.0
 
 
-def test_scaled_windows_have_units_of_their_own(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_scaled_windows_have_units_of_their_own(tiny, panel, forecaster):
     for options in (
         {"scaler_type": "standard"},
         {"loss": DistributionLoss("Normal")},
@@ -336,7 +320,7 @@ def test_scaled_windows_have_units_of_their_own(tiny: Callable, panel: Callable,
         assert "units" not in calls[-1]
 
 
-def test_constant_and_short_series_have_units_of_their_windows(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_constant_and_short_series_have_units_of_their_windows(tiny, panel, forecaster):
     frame = panel(3)
     frame.loc[frame["unique_id"] == "s01", "y"] = 7.0
     fitted = forecaster(tiny(3))
@@ -346,14 +330,14 @@ def test_constant_and_short_series_have_units_of_their_windows(tiny: Callable, p
     assert np.isfinite(fitted.predict()["MVPA"]).all()
 
 
-def test_a_damaged_file_is_named(tiny: Callable):
+def test_a_damaged_file_is_named(tiny):
     model = tiny()
     for text in (b"[1]", b"{", b'{"names": null}'):
         with pytest.raises(ValueError, match="series of the last fit"):
             model.load_state_dict({**model.state_dict(), "_extra_state": torch.tensor(list(text), dtype=torch.uint8)})
 
 
-def test_searches_take_positions_with_any_ids(tmp_path: Path, panel: Callable, forecaster: Callable):
+def test_searches_take_positions_with_any_ids(tmp_path, panel, forecaster):
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
     names = [10, 9, 11]
     model = AutoMVPA(

@@ -1,16 +1,11 @@
 """Panels of 1, 2, 64 and 300 series, in pandas and in polars, and beside models that cannot take NaN."""
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-
-pytest.importorskip("neuralforecast")
 from neuralforecast import NeuralForecast
 from neuralforecast.models import NHITS
 from utilsforecast.preprocessing import fill_gaps
@@ -21,9 +16,7 @@ QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": 
 @pytest.mark.parametrize(
     ("count", "library"), [(1, "pandas"), (2, "polars"), (64, "pandas"), (64, "polars"), (300, "pandas")]
 )
-def test_every_series_is_forecast_at_its_level(
-    count: int, library: str, tiny: Callable, panel: Callable, tmp_path: Any
-):
+def test_every_series_is_forecast_at_its_level(count, library, tiny, panel, tmp_path):
     frame = panel(count, rows=40, names=[f"s{i:03d}" for i in range(count)])
     freq: Any = "h"
     if library == "polars":
@@ -41,7 +34,7 @@ def test_every_series_is_forecast_at_its_level(
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_the_printed_lines_fill_gaps_for_all_models(library: str, tiny: Callable, panel: Callable):
+def test_the_printed_lines_fill_gaps_for_all_models(library, tiny, panel):
     """A row in the middle, and the last rows of a series, are absent."""
     frame = panel(3)
     row = frame.groupby("unique_id").cumcount()
@@ -56,8 +49,7 @@ def test_the_printed_lines_fill_gaps_for_all_models(library: str, tiny: Callable
         filled["available_mask"] = filled["y"].notna().astype(float)
         filled["y"] = filled["y"].fillna(0.0)
     fitted = NeuralForecast([tiny(3, max_steps=5), other], freq="1h" if library == "polars" else "h")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         warnings.filterwarnings("ignore", message=".*(num_workers|val_check_steps|LeafSpec|writable|log_every).*")
         fitted.fit(filled)
         forecast = fitted.predict()
@@ -70,7 +62,7 @@ def test_the_printed_lines_fill_gaps_for_all_models(library: str, tiny: Callable
 
 @pytest.mark.parametrize("scaler", [None, "standard"])
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
-def test_infinite_values_are_named(value: float, scaler: str | None, tiny: Callable, panel: Callable):
+def test_infinite_values_are_named(value, scaler, tiny, panel):
     frame = panel(3)
     frame.loc[(frame["unique_id"] == "s01") & (frame["ds"] == "2024-01-02 03:00"), "y"] = value
     message = rf"got {value} in column 'y' of series 's01' at 2024-01-02T03:00"
@@ -88,7 +80,7 @@ def test_infinite_values_are_named(value: float, scaler: str | None, tiny: Calla
         assert np.isfinite(fitted.predict()["MVPA"]).all()
 
 
-def test_infinite_columns_are_named(tiny: Callable, panel: Callable):
+def test_infinite_columns_are_named(tiny, panel):
     frame = panel(2).assign(z=1.0)
     frame.loc[70, "z"] = np.inf
     with pytest.raises(ValueError, match=r"got inf in column 'z' of series 's01' at 2024-01-01T10:00"):

@@ -1,18 +1,13 @@
 """Sweeps that finish: pruning by validation, a time limit, what a database shows of a trial."""
 
-from __future__ import annotations
-
 import importlib.util
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import optuna
 import pytest
-
-pytest.importorskip("neuralforecast")
 from support.made_up_networks import SMALL
 
 from mvpa_ts.adapters.neuralforecast import AutoMVPA
@@ -43,7 +38,7 @@ def states(forecaster: Any) -> list[str]:
     return [trial.state.name for trial in forecaster.models[0].results.trials]
 
 
-def test_a_trial_that_does_worse_is_pruned_and_counts(url: str, panel: Callable, forecaster: Callable):
+def test_a_trial_that_does_worse_is_pruned_and_counts(url, panel, forecaster):
     pruner = optuna.pruners.MedianPruner(n_startup_trials=1, n_warmup_steps=30)
     for samples in (2, 2, 3):  # the second call has nothing left to do
         fitted = forecaster(
@@ -59,15 +54,13 @@ def test_a_trial_that_does_worse_is_pruned_and_counts(url: str, panel: Callable,
     assert fitted.models[0].model._training.validated is None
 
 
-def test_nothing_is_pruned_by_default(url: str, panel: Callable, forecaster: Callable):
+def test_nothing_is_pruned_by_default(url, panel, forecaster):
     fitted = forecaster(AutoMVPA(6, 3, config=worse_and_worse, num_samples=3, storage=url))
     fitted.fit(panel(3), val_size=6)
     assert states(fitted) == ["COMPLETE"] * 3
 
 
-def test_a_trial_ends_when_the_time_is_up(
-    url: str, panel: Callable, forecaster: Callable, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_trial_ends_when_the_time_is_up(url, panel, forecaster, monkeypatch):
     def search(samples: int, **options: Any) -> Any:
         fitted = forecaster(
             AutoMVPA(6, 3, config=worse_and_worse, num_samples=samples, storage=url, study_name="mine", **options)
@@ -94,7 +87,7 @@ def test_arguments_without_effect_are_gone():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("optuna_dashboard") is None, reason="optuna-dashboard is not installed")
-def test_the_dashboard_reads_the_database(url: str, panel: Callable, forecaster: Callable):
+def test_the_dashboard_reads_the_database(url, panel, forecaster):
     import json
     from wsgiref.util import setup_testing_defaults
 

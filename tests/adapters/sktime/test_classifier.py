@@ -1,19 +1,11 @@
 """MVPAClassifier beyond sktime's conformance suite."""
 
-from __future__ import annotations
-
-import dataclasses
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-
-pytest.importorskip("sktime")
-
 from sktime.datatypes import convert
 from sktime.exceptions import NotFittedError
 from support.made_up_series import changed
@@ -65,21 +57,6 @@ def test_learns_and_keeps_the_kind_of_label():
 def test_any_number_of_steps(steps):
     X, y = waves(6)
     assert np.isfinite(fitted(X, y, max_steps=steps, kernel_features=0).predict_proba(X)).all()
-
-
-class TestReproducibility:
-    def test_same_seed_same_bits(self):
-        X, y = waves()
-        first, second = (fitted(X, y).predict_proba(X) for _ in range(2))
-        assert np.array_equal(first, second)
-        assert not np.array_equal(first, fitted(X, y, random_state=1).predict_proba(X))
-
-    def test_global_generators_are_left_alone(self):
-        X, y = waves()
-        before = torch.get_rng_state(), np.random.get_state()[1].copy()
-        fitted(X, y)
-        assert torch.equal(before[0], torch.get_rng_state())
-        assert np.array_equal(before[1], np.random.get_state()[1])
 
 
 class TestLengthsAndGaps:
@@ -226,34 +203,6 @@ class TestBadInput:
             fitted(*waves(), **changes)
 
 
-def test_every_parameter_arrives(monkeypatch):
-    told: dict[str, Any] = {}
-
-    def catch(series, labels, config, training, **rest):
-        told.update(dataclasses.asdict(config) | dataclasses.asdict(training) | rest)
-        raise InterruptedError
-
-    monkeypatch.setattr("mvpa_ts.classification.fit_classifier", catch)
-    changes = {
-        "dim": 6, "num_layers": 7, "components": ("time",), "dropout": 0.01, "kernel_features": 17, "max_steps": 19,
-        "learning_rate": 0.05, "validation_fraction": 0.09, "num_networks": 37, "device": "meta",
-    }  # fmt: skip
-    network = {"num_heads": 3, "mlp_dim": 5, "width": 9, "attention_dropout": 0.02, "kernel_weight": 0.04}
-    training = {"batch_size": 23, "label_smoothing": 0.07, "mixup": 0.08, "evaluate_every": 29, "refit": False}
-    with pytest.raises(InterruptedError):
-        MVPAClassifier(**changes, network=network, training=training, augment=False, class_weight={"slow": 2.0}).fit(
-            *waves()
-        )
-    renamed = {"max_steps": "steps", "validation_fraction": "validation"}
-    assert {name: told[renamed.get(name, name)] for name in changes} == changes
-    assert {name: told[name] for name in (*network, *training)} == {**network, **training}
-    assert not any(told["augmentation"].values())
-    assert told["kernel_copies"] == 0
-    assert told["class_weights"] == (1.0, 2.0)
-    others = {"augment", "class_weight", "network", "training", "random_state", "verbose"}
-    assert set(changes) | others == set(MVPAClassifier.get_param_names())
-
-
 def test_silent_unless_verbose(capfd):
     X, y = waves()
     fitted(X, y)
@@ -278,20 +227,6 @@ def test_files_come_back(kind, tmp_path):
     assert again.predict(X).dtype == labels.dtype
 
 
-def test_names_of_channels_come_back_from_files(tmp_path):
-    X, y = waves()
-    named = [pd.DataFrame(one.T, columns=list("abc")) for one in X]
-    estimator = fitted(named, y)
-    estimator.to_files(tmp_path)
-    turned = [one[["c", "a", "b"]] for one in named]
-    again = MVPAClassifier.from_files(tmp_path)
-    np.testing.assert_array_equal(again.embed(turned), estimator.embed(named))
-    np.testing.assert_array_equal(again.predict(turned), estimator.predict(named))
-    (tmp_path / "channels.json").write_text('{"names": ["a"]}')
-    with pytest.raises(ValueError, match=r"channels\.json must hold the names of 3 channels, got \['a'\]"):
-        MVPAClassifier.from_files(tmp_path)
-
-
 def test_parameters_may_be_numbers_of_numpy(tmp_path):
     numbers = {"dim": np.int64(8), "max_steps": np.int64(2), "dropout": np.float32(0.5)}
     numbers["network"] = {"kernel_weight": np.float32(1)}
@@ -312,13 +247,13 @@ def test_damaged_files_of_classes_are_named(tmp_path):
             MVPAClassifier.from_files(tmp_path)
 
 
-def test_labels_may_be_a_list() -> None:
+def test_labels_may_be_a_list():
     X, y = waves(8)
     assert (fitted(X, list(y)).predict(X) == fitted(X, y).predict(X)).all()
 
 
 @pytest.mark.parametrize("estimator", [MVPAClassifier, MVPARegressor])
-def test_complex_numbers_and_text_are_refused(estimator: type):
+def test_complex_numbers_and_text_are_refused(estimator):
     X, y = np.random.default_rng(0).normal(size=(4, 2, 20)), np.arange(4) % 2
     for wrong in (X + 1j, X.astype(str)):
         with pytest.raises(ValueError, match="X must hold real numbers, got"):
@@ -338,13 +273,12 @@ def test_swapped_axes_are_named_and_the_widest_public_set_is_not():
     X, y = np.random.default_rng(0).normal(size=(4, 100, 6)), np.array(["a", "b"] * 2)
     with pytest.warns(UserWarning, match=r"X has 100 channels of 6 steps: .*\(series, channels, steps\).*transpose"):
         MVPAClassifier(**made).fit(X, y)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with warnings.catch_warnings(action="error", category=UserWarning):
         MVPAClassifier(**made).fit(np.random.default_rng(0).normal(size=(4, 200, 22)), y)
 
 
 @pytest.mark.parametrize("owner", [MVPAForecaster, MVPAClassifier, MVPARegressor])
-def test_a_folder_of_another_estimator_is_named(owner: type, tmp_path: Path):
+def test_a_folder_of_another_estimator_is_named(owner, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*absent"):
         owner.from_files(tmp_path / "absent")
     other = MVPARegressor if owner is MVPAClassifier else MVPAClassifier

@@ -1,11 +1,6 @@
 """sktime's own conformance suite: with one set of parameters, in the slow tests with all."""
 
-from __future__ import annotations
-
 import pytest
-
-pytest.importorskip("sktime")
-
 from sktime.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 from mvpa_ts.adapters.sktime import MVPAClassifier, MVPAForecaster, MVPARegressor

@@ -1,15 +1,11 @@
 """Time indices as grids, and their position in a cycle."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 from pandas.tseries import frequencies, offsets
-
-pytest.importorskip("sktime")
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
 from mvpa_ts.adapters.sktime.frames import checked_positions, frequency_of, position_of, positions_of, regular

@@ -1,6 +1,4 @@
-"""MVPARegressor beyond sktime's conformance suite."""
-
-from __future__ import annotations
+"""MVPARegressor, and what it shares with MVPAClassifier, beyond sktime's conformance suite."""
 
 import dataclasses
 from typing import Any
@@ -8,9 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-
-pytest.importorskip("sktime")
-
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils import get_tags
 
@@ -44,34 +39,36 @@ def test_numbers_are_found():
     assert regressor.embed(X[:3]).shape == (3, 2 * 2 * 2 * 8)  # two networks, mean and most of two channels
 
 
-def test_same_seed_same_bits():
-    X, y = waves()
-    first, second = (MVPARegressor(**SMALL).fit(X, y).predict(X) for _ in range(2))
-    assert np.array_equal(first, second)
-
-
-def test_every_parameter_arrives(monkeypatch):
+@pytest.mark.parametrize("augment", [False, True])
+@pytest.mark.parametrize(("estimator", "fit"), [(MVPAClassifier, "fit_classifier"), (MVPARegressor, "fit_regressor")])
+def test_every_parameter_arrives(monkeypatch, estimator, fit, augment):
     told: dict[str, Any] = {}
 
     def catch(series, targets, config, training, **rest):
         told.update(dataclasses.asdict(config) | dataclasses.asdict(training) | rest)
         raise InterruptedError
 
-    monkeypatch.setattr("mvpa_ts.classification.fit_regressor", catch)
+    monkeypatch.setattr(f"mvpa_ts.classification.{fit}", catch)
     changes = {
-        "dim": 8, "num_layers": 7, "components": ("time",), "dropout": 0.01, "kernel_features": 17, "max_steps": 19,
+        "dim": 6, "num_layers": 7, "components": ("time",), "dropout": 0.01, "kernel_features": 17, "max_steps": 19,
         "learning_rate": 0.05, "validation_fraction": 0.09, "num_networks": 37, "device": "meta",
     }  # fmt: skip
-    options = {"network": {"width": 9, "kernel_weight": 0.04}, "training": {"batch_size": 23, "evaluate_every": 29}}
+    network = {"num_heads": 3, "mlp_dim": 5, "width": 9, "attention_dropout": 0.02, "kernel_weight": 0.04}
+    training = {"batch_size": 23, "label_smoothing": 0.07, "mixup": 0.08, "evaluate_every": 29, "refit": False}
+    of_classes = {"class_weight": {1: 2.0}} if estimator is MVPAClassifier else {}
+    X, y = waves()
+    with pytest.raises(InterruptedError):
+        estimator(**changes, **of_classes, network=network, training=training, augment=augment).fit(
+            X, (y > 90.0).astype(int)
+        )
     renamed = {"max_steps": "steps", "validation_fraction": "validation"}
-    for augment in (False, True):
-        with pytest.raises(InterruptedError):
-            MVPARegressor(**changes, **options, augment=augment).fit(*waves())
-        assert {name: told[renamed.get(name, name)] for name in changes} == changes
-        assert (told["width"], told["kernel_weight"], told["batch_size"], told["evaluate_every"]) == (9, 0.04, 23, 29)
-        assert any(told["augmentation"].values()) == (told["kernel_copies"] > 0) == augment
-    others = {"augment", "network", "training", "random_state", "verbose"}
-    assert set(changes) | others == set(MVPARegressor.get_param_names())
+    assert {name: told[renamed.get(name, name)] for name in changes} == changes
+    assert {name: told[name] for name in (*network, *training)} == {**network, **training}
+    assert any(told["augmentation"].values()) == (told["kernel_copies"] > 0) == augment
+    if of_classes:
+        assert told["class_weights"] == (1.0, 2.0)
+    others = {"augment", "network", "training", "random_state", "verbose", *of_classes}
+    assert set(changes) | others == set(estimator.get_param_names())
 
 
 def test_files_come_back(tmp_path):
@@ -85,17 +82,18 @@ def test_files_come_back(tmp_path):
         MVPAClassifier.from_files(tmp_path)
 
 
-def test_names_of_channels_come_back_from_files(tmp_path):
+@pytest.mark.parametrize("kind", [MVPARegressor, MVPAClassifier])
+def test_names_of_channels_come_back_from_files(tmp_path, kind):
     X, y = waves()
-    estimator = MVPARegressor(**SMALL).fit(X, y)
+    estimator = kind(**SMALL).fit(X, y > 90.0)
     estimator.to_files(tmp_path)
     turned = [one[["b", "a"]] for one in X]
-    again = MVPARegressor.from_files(tmp_path)
+    again = kind.from_files(tmp_path)
     np.testing.assert_array_equal(again.embed(turned), estimator.embed(X))
     np.testing.assert_array_equal(again.predict(turned), estimator.predict(X))
     (tmp_path / "channels.json").write_text('{"names": ["a"]}')
     with pytest.raises(ValueError, match=r"channels\.json must hold the names of 2 channels, got \['a'\]"):
-        MVPARegressor.from_files(tmp_path)
+        kind.from_files(tmp_path)
 
 
 def test_bad_input_is_named():

@@ -1,16 +1,11 @@
 """The forecaster of the package in sktime: forecasts without training."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-
-pytest.importorskip("sktime")
-
 from sktime.datasets import load_airline
 from support.made_up_series import waves
 
@@ -178,8 +173,7 @@ def test_whole_numbers_that_float64_rounds_are_named():
     y = waves(rows=40).round().astype("int64")
     with pytest.warns(UserWarning, match=r"column 'c0' of y has whole numbers beyond 2\*\*53, .* to multiples of 256"):
         base().fit(y + 2**60, fh=[1])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         base().fit(y + 2**52, fh=[1])
 
 

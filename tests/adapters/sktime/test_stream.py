@@ -1,12 +1,8 @@
 """Streams of sktime's forecaster forecast what the forecaster itself does after `update`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
-
-pytest.importorskip("sktime")
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
 from mvpa_ts.forecasting import ForecastStream

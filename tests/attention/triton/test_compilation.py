@@ -74,12 +74,12 @@ def check(kernel: Compiled) -> None:
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("capability", [slow(80), 90, slow(100)])
-def test_kernels_compile_fit_and_use_tensor_cores(capability: int, name: str) -> None:
+def test_kernels_compile_fit_and_use_tensor_cores(capability, name):
     (kernel,) = compiled_kernels(SMALL, capability, (name,))
     check(kernel)
 
 
-def test_far_pairs_take_fewer_products_and_next_to_no_exponentials() -> None:
+def test_far_pairs_take_fewer_products_and_next_to_no_exponentials():
     """The kernels over queries have a far and a near loop; those over keys have one of the two each."""
     forward, query, far, key = (
         [(loop, kernel) for loop in inner_loops(kernel)] for kernel in compiled_kernels(SMALL, 90)
@@ -105,7 +105,7 @@ def test_far_pairs_take_fewer_products_and_next_to_no_exponentials() -> None:
         ("key_gradient", {"BAR": 9, "STS": 8, "LDSM": 0}),
     ],
 )
-def test_barriers_and_traffic_of_shared_memory_in_a_step(name: str, most: dict[str, int]) -> None:
+def test_barriers_and_traffic_of_shared_memory_in_a_step(name, most):
     (kernel,) = compiled_kernels(SMALL, 90, (name,))
     for loop in inner_loops(kernel):
         assert {part: loop.count(part) for part in most} == {part: min(loop.count(part), most[part]) for part in most}
@@ -115,7 +115,7 @@ def test_barriers_and_traffic_of_shared_memory_in_a_step(name: str, most: dict[s
     ("setting", "capability"),
     [(SMALL, 90), *(slow(*more) for more in ((SMALL, 80), (SMALL, 100), (WIDE, 90), (TILES, 90), (BOTH_WAYS, 90)))],
 )
-def test_one_kernel_makes_both_scores(setting: Setting, capability: int) -> None:
+def test_one_kernel_makes_both_scores(setting, capability):
     (kernel,) = compiled_kernels(setting, capability, ("score",))
     assert kernel.arguments["HAS_TIME"]
     assert kernel.arguments["HAS_CHANNEL"]
@@ -123,7 +123,7 @@ def test_one_kernel_makes_both_scores(setting: Setting, capability: int) -> None
 
 
 @pytest.mark.parametrize("setting", [SMALL, *(slow(setting) for setting in (WIDE, TILES, BOTH_WAYS))])
-def test_the_kernel_of_the_score_gradients(setting: Setting) -> None:
+def test_the_kernel_of_the_score_gradients(setting):
     """Sums over rows of 128 lags and 128 numbers a head do not fit: those are products of torch."""
     kernels = list(compiled_kernels(setting, 90, ("score_gradient",)))
     assert [kernel.arguments["OF_CHANNEL"] for kernel in kernels] == ([True] if setting == WIDE else [False, True])
@@ -133,7 +133,7 @@ def test_the_kernel_of_the_score_gradients(setting: Setting) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
-def test_wide_heads(name: str) -> None:
+def test_wide_heads(name):
     (kernel,) = compiled_kernels(WIDE, 90, (name,))
     check(kernel)
 
@@ -142,7 +142,7 @@ def test_wide_heads(name: str) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("capability", [80, 90, 100])
 @pytest.mark.parametrize("setting", MORE.values(), ids=MORE)
-def test_kernels_with_other_switches(setting: Setting, capability: int) -> None:
+def test_kernels_with_other_switches(setting, capability):
     for kernel in compiled_kernels(setting, capability, (*KERNELS, *SCORE_KERNELS)):
         if capability == 90:
             check(kernel)
@@ -153,7 +153,7 @@ def test_kernels_with_other_switches(setting: Setting, capability: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 50), (50, 1), (2, 1)], ids=str)
-def test_sizes_of_one_are_constants_and_compile(sizes: tuple[int, int]) -> None:
+def test_sizes_of_one_are_constants_and_compile(sizes):
     """A launch makes constants of them, the interpreter does not; one of the settings has a time_center of 1."""
     T, C = sizes
     setting = Setting(T, C, batch=1, kv_heads=1, window=1, causal=T != 2, dense_last_segment=False, masked=C == 1)
@@ -168,7 +168,7 @@ CANDIDATES = {"one_tile": SMALL, "wide": WIDE, **MORE}
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("position", [1, 2])
 @pytest.mark.parametrize("setting", CANDIDATES.values(), ids=CANDIDATES)
-def test_what_is_timed_on_a_gpu_spills_nothing_either(setting: Setting, position: int) -> None:
+def test_what_is_timed_on_a_gpu_spills_nothing_either(setting, position):
     def take(_kernel: object, candidates: tuple[launch.Blocks, ...], *_: object) -> launch.Blocks:
         return candidates[min(position, len(candidates) - 1)]
 
@@ -180,7 +180,7 @@ def test_what_is_timed_on_a_gpu_spills_nothing_either(setting: Setting, position
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("head_dim", [16, 64, 128])
-def test_float32_compiles_and_fits(head_dim: int) -> None:
+def test_float32_compiles_and_fits(head_dim):
     for capability, limit in SHARED_LIMIT.items():
         for kernel in compiled_kernels(Setting(dtype=torch.float32, head_dim=head_dim), capability):
             assert kernel.shared_bytes <= limit * 1024

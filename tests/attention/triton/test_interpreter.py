@@ -41,11 +41,11 @@ def run() -> Iterator[Run]:
 
 
 @pytest.mark.parametrize("share", range(SHARES))
-def test_kernels_under_the_interpreter(share: int, run: Run) -> None:
+def test_kernels_under_the_interpreter(share, run):
     assert " passed" in run("not slow", share, SHARES)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_kernels_under_the_interpreter_in_more_cases(run: Run) -> None:
+def test_kernels_under_the_interpreter_in_more_cases(run):
     assert " passed" in run("slow", 0, 1)

@@ -1,7 +1,5 @@
 """What the kernels could not count is refused before they start."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -21,9 +19,7 @@ pytest.importorskip("triton")
     ],
     ids=str,
 )
-def test_a_sample_too_large_is_refused(
-    shape: tuple[int, ...], reason: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_too_large_is_refused(shape, reason, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     found = why_unavailable(torch.zeros(1).expand(shape))
     assert found is None if reason is None else reason in str(found)

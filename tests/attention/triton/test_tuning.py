@@ -43,7 +43,7 @@ def choose(launched: list[Blocks], **changes: object) -> Blocks:
     return tuning.fastest(KERNEL, CANDIDATES, ARGUMENTS | changes, DEVICE, launched.append)
 
 
-def test_the_fastest_is_taken_and_timed_once(timed: list[Blocks]) -> None:
+def test_the_fastest_is_taken_and_timed_once(timed):
     assert choose(timed) == CANDIDATES[1]
     assert timed == [*CANDIDATES]
     assert choose(timed) == choose(timed, channels=51) == CANDIDATES[1]
@@ -51,16 +51,14 @@ def test_the_fastest_is_taken_and_timed_once(timed: list[Blocks]) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"channels": 65}, {"CAUSAL": False}, {"p_query": torch.zeros(1).half()}])
-def test_another_kind_of_call_is_timed_again(timed: list[Blocks], changes: dict) -> None:
+def test_another_kind_of_call_is_timed_again(timed, changes):
     choose(timed)
     choose(timed, **changes)
     assert len(timed) == 6
 
 
 @pytest.mark.parametrize("shape", [(50, 50, 64), (100, 32, 128)])
-def test_a_call_times_all_of_its_kernels_once(
-    shape: tuple[int, int, int], timed: list[Blocks], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_times_all_of_its_kernels_once(shape, timed, monkeypatch):
     """From the launch code down: what it hands over is what the choice is remembered under."""
     launched: list[str] = []
 
@@ -93,7 +91,7 @@ def test_a_call_times_all_of_its_kernels_once(
     assert {name: launched.count(name) for name in names} == dict.fromkeys(names, parts)
 
 
-def test_the_choice_outlives_the_process(timed: list[Blocks], tmp_path: Path) -> None:
+def test_the_choice_outlives_the_process(timed, tmp_path):
     choose(timed)
     tuning._chosen.clear()
     assert choose(timed) == CANDIDATES[1]
@@ -107,7 +105,7 @@ def test_the_choice_outlives_the_process(timed: list[Blocks], tmp_path: Path) ->
         assert len(timed) == 3
 
 
-def test_what_the_gpu_cannot_hold_is_left_out(timed: list[Blocks]) -> None:
+def test_what_the_gpu_cannot_hold_is_left_out(timed):
     def run(blocks: Blocks) -> None:
         timed.append(blocks)
         if blocks == CANDIDATES[1]:
@@ -116,7 +114,7 @@ def test_what_the_gpu_cannot_hold_is_left_out(timed: list[Blocks]) -> None:
     assert tuning.fastest(KERNEL, CANDIDATES, ARGUMENTS, DEVICE, run) == CANDIDATES[2]
 
 
-def test_without_memory_for_timing_nothing_is_remembered(timed: list[Blocks], tmp_path: Path) -> None:
+def test_without_memory_for_timing_nothing_is_remembered(timed, tmp_path):
     def run(blocks: Blocks) -> None:
         raise torch.OutOfMemoryError
 
@@ -125,7 +123,7 @@ def test_without_memory_for_timing_nothing_is_remembered(timed: list[Blocks], tm
     assert choose(timed) == CANDIDATES[1]
 
 
-def test_a_graph_capture_takes_what_was_chosen_before(timed: list[Blocks], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_capture_takes_what_was_chosen_before(timed, monkeypatch):
     """The kernel that ran before the capture is loaded; another could not be."""
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     assert choose(timed) == CANDIDATES[0]
@@ -136,7 +134,7 @@ def test_a_graph_capture_takes_what_was_chosen_before(timed: list[Blocks], monke
     assert choose(timed) == CANDIDATES[1]
 
 
-def test_the_clock_decides_only_where_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_decides_only_where_it_may(monkeypatch):
     assert tuning.may_choose(DEVICE)
     assert not tuning.may_choose(torch.device("cpu"))
     for name, value in ((tuning.SWITCH, "0"), ("TRITON_INTERPRET", "1")):
@@ -148,7 +146,7 @@ def test_the_clock_decides_only_where_it_may(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("shape", [(50, 50, 64), (100, 100, 64), (100, 7, 64), (100, 32, 128), (100, 88, 128)])
-def test_candidates_are_few_and_the_query_kernels_agree_on_keys(shape: tuple[int, int, int]) -> None:
+def test_candidates_are_few_and_the_query_kernels_agree_on_keys(shape):
     T, C, d = shape
     query = torch.empty((1, T, C, 1, d), dtype=torch.bfloat16, device="meta")
     for masked in (False, True):

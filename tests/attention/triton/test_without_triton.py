@@ -30,6 +30,6 @@ assert "triton" not in sys.modules
 """
 
 
-def test_attention_works_and_says_why_the_kernels_do_not() -> None:
+def test_attention_works_and_says_why_the_kernels_do_not():
     result = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

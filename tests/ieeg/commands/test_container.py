@@ -1,7 +1,5 @@
 """The Dockerfile, which no test builds: its instructions, its files, and its command run on this machine."""
 
-from __future__ import annotations
-
 import fnmatch
 import json
 import os

@@ -1,14 +1,9 @@
 """`mvpformer detect` on files: what it writes, kills and resumes, privacy, errors, the real recordings."""
 
-from __future__ import annotations
-
 import json
 import os
-import re
-import signal
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -16,7 +11,8 @@ import edfio
 import numpy as np
 import pandas as pd
 import pytest
-import torch
+from support.edf_files import signals_of
+from support.made_up_recordings import run
 
 from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.commands.detect import _outputs, command_line
@@ -32,15 +28,6 @@ from mvpa_ts.ieeg.simulation.writing import write_swec
 REAL = Path(os.environ.get("MVPA_TS_DATA", "nowhere")) / "ieeg"
 
 
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        MVPFormer(mvpformer_tiny(num_classes=2, context=8)).save_pretrained(folder)
-    return folder
-
-
 def write_edf(path, duration=63.0, subject="S01", num_channels=4, **patient):
     """A simulated recording as EDF with a patient in its header."""
     recording = simulate_recording(
@@ -48,20 +35,11 @@ def write_edf(path, duration=63.0, subject="S01", num_channels=4, **patient):
     )
     samples = recording.read(0, recording.num_samples).astype(np.float64)
     samples = samples[:, : int(duration) * 512]
-    signals = [
-        edfio.EdfSignal(x, 512.0, label=name, physical_dimension="uV", physical_range=(-5000.0, 5000.0))
-        for x, name in zip(np.clip(samples, -5000, 5000), recording.channel_names, strict=True)
-    ]
+    signals = signals_of(recording.channel_names, np.clip(samples, -5000, 5000), most=5000.0)
     annotations = [edfio.EdfAnnotation(on, off - on, "seizure") for on, off in recording.seizures]
     path.parent.mkdir(parents=True, exist_ok=True)
     edfio.Edf(signals, patient=edfio.Patient(**patient), annotations=annotations).write(path)
     return recording
-
-
-def run(*arguments):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return main([str(argument) for argument in arguments])
 
 
 def test_folder_is_scored_whole(tmp_path, model_folder, capsys):
@@ -146,69 +124,6 @@ def test_an_odd_table_of_electrodes_keeps_nothing_from_being_scored(tmp_path, mo
     assert len(list((tmp_path / "out").rglob(RUN))) == 2
 
 
-def test_no_name_or_birth_date_in_any_output(tmp_path, model_folder, capsys):
-    import datetime
-
-    write_edf(
-        tmp_path / "x.edf",
-        duration=21.0,
-        name="Jane_Doe",
-        code="MRN-778899",
-        birthdate=datetime.date(1951, 5, 2),
-        sex="F",
-    )
-    header = (tmp_path / "x.edf").read_bytes()[:256]
-    assert b"Jane_Doe" in header
-    assert b"1951" in header
-    assert run("detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder) == 0
-    written = [path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()]
-    captured = capsys.readouterr()
-    for output in [*written, captured.out.encode(), captured.err.encode()]:
-        # Three letters stand somewhere in the code of any large picture.
-        text = re.sub(rb"base64,[A-Za-z0-9+/=]+", b"", output)
-        for secret in (b"Jane", b"Doe", b"MRN-778899", b"1951"):
-            assert secret not in text
-
-
-# In small: the store after a kill, tests/ieeg/detection/test_store.py, and a detection that goes on from its store.
-@pytest.mark.slow
-def test_kill_and_resume(tmp_path, model_folder):
-    write_edf(tmp_path / "x.edf", duration=600.0)
-    code = "import sys; from mvpa_ts.ieeg.commands.main import main; sys.exit(main(sys.argv[1:]))"
-    options = ["detect", str(tmp_path / "x.edf"), "--model", str(model_folder), "--batch_size", "2"]
-    command = [sys.executable, "-P", "-W", "ignore", "-c", code, *options]
-    store = tmp_path / "out" / "x" / "probabilities.store"
-    process = subprocess.Popen([*command, "-o", str(tmp_path / "out")], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not (store.exists() and store.read_bytes().count(b"\n") > 20):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    stored = store.read_bytes().count(b"\n") - 1
-    assert 20 <= stored < 120
-    assert not (tmp_path / "out" / "x" / RUN).exists()
-
-    torn = store.read_bytes() + b"9999\t1.0"
-    store.write_bytes(torn)
-    assert run(*options, "-o", tmp_path / "out") == 0
-    assert run(*options, "-o", tmp_path / "whole") == 0
-    resumed, whole = (pd.read_csv(tmp_path / name / "x" / PROBABILITIES, sep="\t") for name in ("out", "whole"))
-    assert resumed["onset"].tolist() == [5.0 * i for i in range(120)]
-    pd.testing.assert_frame_equal(resumed, whole)
-
-
-def test_damaged_file_does_not_stop_the_others(tmp_path, model_folder, capsys):
-    write_edf(tmp_path / "in" / "good.edf", duration=11.0)
-    whole = (tmp_path / "in" / "good.edf").read_bytes()
-    (tmp_path / "in" / "bad.edf").write_bytes(whole[: len(whole) // 2])
-    assert run("detect", tmp_path / "in", "-o", tmp_path / "out", "--model", model_folder) == 1
-    captured = capsys.readouterr()
-    assert "bad.edf is truncated" in captured.err
-    assert "1 of 2 recordings failed: bad.edf" in captured.err
-    assert (tmp_path / "out" / "good" / RUN).is_file()
-
-
 def test_a_recording_of_a_kind_that_is_not_read_is_no_success(tmp_path, model_folder, capsys):
     write_edf(tmp_path / "in" / "good.edf", duration=11.0)
     (tmp_path / "in" / "night.TRC").touch()
@@ -233,7 +148,7 @@ def two_open_seizures(tmp_path):
     """Two files, each with a seizure whose end is not marked, which is warned of."""
     recording = simulate_recording("S01", num_channels=4, duration=11.0, num_seizures=0)
     x = recording.read(0, recording.num_samples).astype(np.float64)
-    signals = [edfio.EdfSignal(row, 512.0, label=n, physical_dimension="uV") for n, row in zip("ABCD", x, strict=True)]
+    signals = signals_of("ABCD", x)
     files = [tmp_path / "x.edf", tmp_path / "y.edf"]
     for file in files:
         edfio.Edf(signals, annotations=[edfio.EdfAnnotation(3.0, None, "SZ")]).write(file)
@@ -250,8 +165,7 @@ def check_lines(error: str) -> None:
 def test_warnings_are_one_line(tmp_path, two_open_seizures, model_folder, capsys, monkeypatch):
     options = ["detect", *two_open_seizures, "--model", model_folder, "-o", tmp_path / "out"]
     monkeypatch.setattr(sys, "argv", ["mvpformer", *map(str, options)])
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
+    with warnings.catch_warnings(action="default"):
         assert main() == 0
     check_lines(capsys.readouterr().err)
 
@@ -288,10 +202,8 @@ def test_wrong_options_are_named(tmp_path, model_folder, capsys, options, messag
 
 def test_channels_go_by_their_short_names_and_options_by_either_dash(tmp_path, model_folder):
     recording = simulate_recording("S01", num_channels=4, duration=11.0, num_seizures=0)
-    signals = [
-        edfio.EdfSignal(np.clip(x, -5000, 5000), 512.0, label=f"EEG {name}-Ref", physical_dimension="uV")
-        for x, name in zip(recording.read(0, 11 * 512).astype(np.float64), recording.channel_names, strict=True)
-    ]
+    x = np.clip(recording.read(0, 11 * 512).astype(np.float64), -5000, 5000)
+    signals = signals_of([f"EEG {name}-Ref" for name in recording.channel_names], x)
     edfio.Edf(signals).write(tmp_path / "x.edf")
     options = ["--channels", "A3, A1", "--batch-size", "2", "--seizure_words=fit", "--online", "1/2"]
     assert run("detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder, *options) == 0

@@ -1,37 +1,24 @@
 """`mvpformer detect` on many recordings: in processes, on a cluster, into one table, with words and a clock."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os
 import re
 import signal
 import time
-import warnings
 from collections import Counter
 
 import edfio
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-from support.made_up_recordings import recording
+from support.edf_files import signals_of
+from support.made_up_recordings import recording, run
 
-from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
 from mvpa_ts.ieeg.commands.detect import _in_processes
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.saved import EVENTS, PROBABILITIES, REFERENCE, RUN
 from mvpa_ts.ieeg.simulation.writing import write_edf
-
-
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        MVPFormer(mvpformer_tiny(dim=16, mlp_dim=24, num_layers=1, num_classes=2, context=4)).save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +28,6 @@ def recordings(tmp_path_factory):
         write_edf(recording(f"S{number}", number, segments=6), folder / f"S{number}.edf")
     (folder / "bad.edf").write_bytes((folder / "S0.edf").read_bytes()[:9000])
     return folder
-
-
-def run(*arguments: object) -> int:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return main([str(argument) for argument in arguments])
 
 
 def tables(folder) -> dict[str, pd.DataFrame]:
@@ -227,12 +208,8 @@ class TestOneTable:
 class TestAnnotations:
     @pytest.fixture
     def file(self, tmp_path):
-        signals = [
-            edfio.EdfSignal(row, 512.0, label=f"A{n}", physical_dimension="uV")
-            for n, row in enumerate(np.random.default_rng(0).normal(0, 50, (2, 30 * 512)))
-        ]
         edf = edfio.Edf(
-            signals,
+            signals_of(["A0", "A1"], np.random.default_rng(0).normal(0, 50, (2, 30 * 512))),
             recording=edfio.Recording(startdate=datetime.date(2024, 5, 6)),
             starttime=datetime.time(7, 8, 9),
             annotations=[edfio.EdfAnnotation(5.0, 10.0, "Ereignis 7")],
@@ -257,11 +234,9 @@ class TestAnnotations:
 
     def test_channels_at_several_rates(self, model_folder, tmp_path, capsys):
         noise = np.random.default_rng(0).normal(0, 50, 20 * 1024)
-        signals = [
-            edfio.EdfSignal(noise[:: 1024 // rate][: 20 * rate], float(rate), label=label, physical_dimension="uV")
-            for label, rate in (("A1", 256), ("A2", 256), ("B1", 1024), ("B2", 1024), ("B3", 1024))
-        ]
-        edfio.Edf(signals).write(tmp_path / "x.edf")
+        slow = signals_of(["A1", "A2"], [noise[::4]] * 2, 256.0)
+        fast = signals_of(["B1", "B2", "B3"], [noise] * 3, 1024.0)
+        edfio.Edf([*slow, *fast]).write(tmp_path / "x.edf")
         options = ["detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder, "--channels", "all"]
         assert run(*options) == 1
         assert re.search(r"of one rate, with --rate 256 in a command; in Python .*from_raw", capsys.readouterr().err)
@@ -278,12 +253,8 @@ class TestAnnotations:
 
     @pytest.mark.parametrize(("labels", "named"), [(("A1", "A2", "EEG DC1"), "A1,DC1"), (("DC1", "DC2"), "DC2")])
     def test_a_channel_that_is_named_is_read_whatever_its_name(self, model_folder, tmp_path, capsys, labels, named):
-        noise = np.random.default_rng(0).normal(0, 50, (3, 20 * 512))
-        signals = [
-            edfio.EdfSignal(row, 512.0, label=label, physical_dimension="uV")
-            for row, label in zip(noise, labels, strict=False)
-        ]
-        edfio.Edf(signals).write(tmp_path / "x.edf")
+        noise = np.random.default_rng(0).normal(0, 50, (len(labels), 20 * 512))
+        edfio.Edf(signals_of(labels, noise)).write(tmp_path / "x.edf")
         options = ["detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder]
         assert run(*options, "--channels", named) == 0, capsys.readouterr().err
         used = json.loads((tmp_path / "out" / "x" / RUN).read_text())["channels"]["used"]

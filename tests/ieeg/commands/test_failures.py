@@ -1,11 +1,8 @@
 """What goes wrong is said, ends with status 1, and costs nothing that was there before."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import h5py
@@ -13,33 +10,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.made_up_recordings import recording
+from support.made_up_recordings import recording, run
 
-from mvpa_ts.ieeg import Detector, MVPFormer, Recording, mvpformer_tiny
-from mvpa_ts.ieeg.commands.main import main, suggestions
+from mvpa_ts.ieeg import Detector, MVPFormer, Recording
+from mvpa_ts.ieeg.commands.main import suggestions
 from mvpa_ts.ieeg.detection.saved import EVENTS, PROBABILITIES, REPORT, RUN
 from mvpa_ts.ieeg.simulation.writing import write_edf, write_swec
 from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
-
-
-@pytest.fixture(scope="module")
-def model():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return MVPFormer(mvpformer_tiny(dim=16, mlp_dim=24, num_layers=1, num_classes=2, context=4)).eval()
-
-
-@pytest.fixture(scope="module")
-def model_folder(model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    model.save_pretrained(folder)
-    return folder
-
-
-def run(*arguments: object) -> int:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return main([str(argument) for argument in arguments])
 
 
 def named(samples: np.ndarray, names: list[str], name: str = "x") -> Recording:

@@ -1,7 +1,5 @@
 """``mvpformer finetune``: from the package's configurations to a model, and from files that need a word on reading."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -32,20 +30,12 @@ def patient(folder: Path, *, cut: bool = False) -> list[Path]:
 
 
 def finetune(output: Path, *arguments: str) -> int:
-    size = [
-        "--data.balance",
-        "none",
-        "--model.architecture.context",
-        "4",
-        "--trainer.max_steps",
-        "1",
-        "--trainer.enable_progress_bar",
-        "false",
-    ]
-    return main(["finetune", "--config", "tiny", "--model.method", "full", *size, "--output", str(output), *arguments])
+    size = ["--data.balance", "none", "--model.architecture.context", "4", "--model.method", "full"]
+    short = ["--trainer.max_steps", "1", "--trainer.enable_progress_bar", "false"]
+    return main(["finetune", "--config", "tiny", *size, *short, "--output", str(output), *arguments])
 
 
-def test_a_model_from_scratch_has_the_sizes_of_the_configuration(tmp_path: Path) -> None:
+def test_a_model_from_scratch_has_the_sizes_of_the_configuration(tmp_path):
     """Its other sizes were those of MVPFormer-S."""
     assert finetune(tmp_path / "run", "--data.simulation.subjects", "2", "--data.validation_subjects", "[S02]") == 0
     config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
@@ -56,9 +46,7 @@ def test_a_model_from_scratch_has_the_sizes_of_the_configuration(tmp_path: Path)
     assert config["amplitude"] == expected.amplitude
 
 
-def test_one_recording_needs_no_brackets_and_a_cut_one_a_word(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_recording_needs_no_brackets_and_a_cut_one_a_word(tmp_path, capsys):
     first, second, cut = map(str, patient(tmp_path, cut=True))
     files = ["--data.recordings", f"[{first}, {second}]", "--data.validation_recordings", cut]
     assert finetune(tmp_path / "run", *files) != 0
@@ -67,9 +55,7 @@ def test_one_recording_needs_no_brackets_and_a_cut_one_a_word(
         assert finetune(tmp_path / "run", *files, "--data.truncated", "read") == 0
 
 
-def test_more_channels_than_the_model_are_refused_before_anything_is_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_more_channels_than_the_model_are_refused_before_anything_is_read(tmp_path, capsys):
     first, second, _ = map(str, patient(tmp_path))
     files = ["--data.recordings", first, "--data.validation_recordings", second]
     assert finetune(tmp_path / "run", *files, "--model.architecture.channel_rows", "1") != 0
@@ -78,7 +64,7 @@ def test_more_channels_than_the_model_are_refused_before_anything_is_read(
     assert "--data.channels" in said
 
 
-def test_validation_can_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validation_can_be_left_out(tmp_path, capsys):
     """The weights are those of the same run with validation, which does not change them."""
     first, second, third = map(str, patient(tmp_path))
     files = ["--data.recordings", f"[{first}, {second}]", "--data.validation_recordings"]
@@ -94,7 +80,7 @@ def test_validation_can_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "set keep to 'last' (--model.keep last)" in capsys.readouterr().err
 
 
-def test_networks_are_trained_from_seeds_of_their_own_and_joined(tmp_path: Path, capsys) -> None:
+def test_networks_are_trained_from_seeds_of_their_own_and_joined(tmp_path, capsys):
     """Each is the one that a run with its seed alone gives; a stop between two of them costs nothing."""
     first, second, _ = map(str, patient(tmp_path))
     files = ["--data.recordings", first, "--data.validation_recordings", second]
@@ -132,7 +118,7 @@ def test_networks_are_trained_from_seeds_of_their_own_and_joined(tmp_path: Path,
     assert main([*validated, "--output", str(tmp_path / "run"), "--seed_everything", "2"]) == 0
 
 
-def test_a_linear_part_stands_beside_networks_that_have_shown_nothing_yet(tmp_path: Path, capsys) -> None:
+def test_a_linear_part_stands_beside_networks_that_have_shown_nothing_yet(tmp_path, capsys):
     first, second, third = map(str, patient(tmp_path))
     files = ["--data.recordings", first, second, "--data.validation_recordings", third, "--linear", "true"]
     assert finetune(tmp_path / "run", *files) == 0
@@ -149,7 +135,7 @@ def test_a_linear_part_stands_beside_networks_that_have_shown_nothing_yet(tmp_pa
     assert (probabilities > 0.5).sum() == table.loc["the detector", ["found", "false"]].sum()
 
 
-def test_the_last_step_is_validated_whatever_the_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_step_is_validated_whatever_the_interval(tmp_path, capsys):
     first, second, _ = map(str, patient(tmp_path))
     files = ["--data.recordings", first, "--data.validation_recordings", second, "--trainer.log_every_n_steps", "1"]
     for steps, more in (("2", []), ("4", ["--ckpt_path", "last"])):
@@ -160,7 +146,7 @@ def test_the_last_step_is_validated_whatever_the_interval(tmp_path: Path, capsys
     assert [table["validation/auroc"].count() for table in tables] == [1, 1]
 
 
-def test_a_quiet_validation_measures_the_loss_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_quiet_validation_measures_the_loss_alone(tmp_path, capsys):
     first, second, _ = map(str, patient(tmp_path))
     (tmp_path / "run2_events.tsv").write_text("onset\tduration\ttrial_type\n0\t60\tbckg\n")
     with pytest.warns(UserWarning, match="no validation recording holds a seizure"):
@@ -174,7 +160,7 @@ def test_a_quiet_validation_measures_the_loss_alone(tmp_path: Path, capsys: pyte
     assert "AUROC 0.000" not in error
 
 
-def test_a_validation_shorter_than_a_segment_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_validation_shorter_than_a_segment_is_named(tmp_path, capsys):
     first, second, _ = map(str, patient(tmp_path))
     short = write_edf(simulate_recording("P4", num_channels=2, duration=30.0).crop(0.0, 4.0), tmp_path / "short.edf")
     files = ["--data.recordings", f"[{first}, {second}]", "--data.validation_recordings", str(short)]
@@ -182,7 +168,7 @@ def test_a_validation_shorter_than_a_segment_is_named(tmp_path: Path, capsys: py
     assert "short lasts 4.000 s, shorter than one segment of 5 s" in capsys.readouterr().err
 
 
-def test_recordings_are_read_ahead_with_a_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recordings_are_read_ahead_with_a_bar(tmp_path, capsys):
     first, second, third = map(str, patient(tmp_path))
     files = ["--data.recordings", first, second, "--data.validation_recordings", third]
     assert finetune(tmp_path / "run", *files, "--trainer.enable_progress_bar", "true") == 0
@@ -198,7 +184,7 @@ def test_a_mistyped_configuration_is_named_with_the_one_that_is_meant(capsys):
     )
 
 
-def test_a_detector_that_lacks_its_regression_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_detector_that_lacks_its_regression_says_so(tmp_path, monkeypatch):
     """A run that ends after the first network would else leave a detector that is weaker, and says nothing."""
     from mvpa_ts.ieeg import MVPFormer
     from mvpa_ts.ieeg.commands import finetune

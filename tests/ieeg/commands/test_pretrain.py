@@ -1,12 +1,9 @@
 """`mvpformer pretrain` from the outside: files, resumption after kill -9, processes, errors."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -19,7 +16,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from support.made_up_recordings import recording
+from support.made_up_recordings import disk_of, recording
 
 from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, mvpformer_m, mvpformer_s, mvpformer_tiny
 from mvpa_ts.ieeg.commands.main import main
@@ -70,46 +67,6 @@ def losses(output: Path) -> dict[int, str]:
         frame = pd.read_csv(path, dtype=str).dropna(subset=["train/loss"])
         found |= dict(zip(frame["step"].astype(int), frame["train/loss"], strict=True))
     return found
-
-
-# In small: a run that is stopped and goes on, tests/ieeg/training/test_pretraining.py.
-@pytest.mark.slow
-def test_kill_9_and_resume_gives_the_same_losses(folder, tmp_path, capfd):
-    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
-    endless = ("--trainer.max_steps", "100000", "--trainer.val_check_interval", "50000")
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "mvpa_ts.ieeg.commands.main", *command(folder, stopped, *endless)],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    checkpoint = stopped / "checkpoints" / "last.ckpt"
-    try:
-        deadline = time.monotonic() + 120
-        while not checkpoint.exists():
-            assert process.poll() is None, process.stderr and process.stderr.read()
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    saved = torch.load(checkpoint, weights_only=True)["global_step"]
-    assert saved % 5 == 0
-    steps = ["--trainer.max_steps", str(saved + 6), "--trainer.val_check_interval", "50000"]
-    continued = (*steps, "--ckpt_path", "last", "--trainer.enable_progress_bar", "true")
-    assert main(command(folder, stopped, *continued)) == 0
-    bar = rf"pretrain: .* {saved + 5}/{saved + 6} \[\d\d:\d\d<\d\d:\d\d"  # of all steps, with the remaining time
-    assert re.search(bar, capfd.readouterr().out)
-    assert main(command(folder, whole, *steps, "--data.workers", "1")) == 0
-    expected = losses(whole)
-    assert sorted(expected) == list(range(saved + 6))
-    found = losses(stopped)
-    # The row of the step that a checkpoint was saved at is written after it, and may be killed before.
-    assert set(expected) - set(found) <= {saved - 1}
-    assert {step: expected[step] for step in found if step in expected}.items() <= found.items()
-    first, second = (
-        torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for run in (stopped, whole)
-    )
-    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.parametrize("every", [5, pytest.param(100000, marks=pytest.mark.slow)])
@@ -233,32 +190,25 @@ def test_damaged_checkpoint_is_a_clear_error(folder, finished, tmp_path, capsys)
     assert "damaged.ckpt cannot be read" in capsys.readouterr().err
 
 
-def test_disk_full_while_saving_keeps_the_previous_checkpoint(folder, finished, tmp_path, capsys):
+def test_disk_full_while_saving_keeps_the_previous_checkpoint(folder, tmp_path, capsys):
     output = tmp_path / "run"
     assert main(command(folder, output, "--trainer.max_steps", "5")) == 0
     path = output / "checkpoints" / "last.ckpt"
     before = path.read_bytes()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, hard))
-    try:
-        status = main(command(folder, output, "--trainer.max_steps", "20", "--ckpt_path", "last"))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert status == 1
+    with disk_of(len(before) // 2):
+        assert main(command(folder, output, "--trainer.max_steps", "20", "--ckpt_path", "last")) == 1
     assert "the previous checkpoint" in capsys.readouterr().err
     assert path.read_bytes() == before
-    assert main(command(folder, output, "--trainer.max_steps", "10", "--ckpt_path", "last")) == 0
+    bar = ("--trainer.enable_progress_bar", "true")
+    assert main(command(folder, output, "--trainer.max_steps", "10", "--ckpt_path", "last", *bar)) == 0
+    # Of all steps, with the remaining time.
+    assert re.search(r"pretrain: .* 9/10 \[\d\d:\d\d<\d\d:\d\d", capsys.readouterr().out)
 
 
 def test_disk_full_while_losses_are_written_says_where(folder, tmp_path, capsys):
     output = tmp_path / "run"
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    try:
-        status = main(command(folder, output, "--trainer.max_steps", "5"))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert status == 1
+    with disk_of(100):
+        assert main(command(folder, output, "--trainer.max_steps", "5")) == 1
     error = capsys.readouterr().err
     assert "Traceback" not in error
     assert f"while the run wrote below {output}; {output}/checkpoints/last.ckpt does not exist yet" in error
@@ -356,16 +306,8 @@ def test_help_teaches(capsys):
 
 def test_names_of_configurations():
     arguments = with_named_configs(["fit", "--config", "tiny", "--config=s", "--output", "m", "-c", "m"], CONFIGS)
-    assert [Path(a.partition("=")[2] or a).name for a in arguments] == [
-        "fit",
-        "--config",
-        "tiny.yaml",
-        "s.yaml",
-        "--output",
-        "m",
-        "-c",
-        "m.yaml",
-    ]
+    names = [Path(argument.partition("=")[2] or argument).name for argument in arguments]
+    assert names == ["fit", "--config", "tiny.yaml", "s.yaml", "--output", "m", "-c", "m.yaml"]
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -1,7 +1,5 @@
 """`mvpformer stream` on LSL streams of this machine: decisions, units, channels, gaps, refusals."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from types import SimpleNamespace
@@ -10,9 +8,8 @@ from typing import Any
 import mne
 import numpy as np
 import pytest
-import torch
 
-from mvpa_ts.ieeg import MVPFormer, Preprocessing, StreamingDetector, mvpformer_tiny
+from mvpa_ts.ieeg import Preprocessing, StreamingDetector
 from mvpa_ts.ieeg.commands.main import CommandError, main
 from mvpa_ts.ieeg.commands.stream import Source, decisions, described
 
@@ -20,15 +17,6 @@ lsl = pytest.importorskip("mne_lsl.lsl")
 NAMES = ["A10", "A2", "EKG1", "A1"]
 RATE = 512.0
 PLAIN = Preprocessing(notch=None, reference=None)
-
-
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        MVPFormer(mvpformer_tiny(dim=16, mlp_dim=24, num_layers=1, num_classes=2, context=4)).save_pretrained(folder)
-    return folder
 
 
 def samples_of(seconds: float) -> np.ndarray:
@@ -117,31 +105,25 @@ class Detector:
         return ["end"]
 
 
-def test_lost_signal_is_replaced_by_nothing_known(capsys):
-    source = Source(RATE, ("A1",), [1], "µV")
-    first, second = np.ones((512, 2)), np.full((256, 2), 2.0)
+def fed_by(*chunks: tuple[np.ndarray, float | np.ndarray], rate: float = RATE) -> np.ndarray:
     detector = Detector()
-    inlet = Inlet((first, 100.0), (second, 101.0 + 3.0))
-    assert [*decisions(inlet, source, detector, patience=0.0)] == ["end"]  # type: ignore[arg-type]
-    fed = np.concatenate(detector.fed, axis=1)
-    assert fed.shape == (1, 512 + 3 * 512 + 256)
-    assert np.isnan(fed[0, 512 : 4 * 512]).all()
-    assert (fed[0, 4 * 512 :] == 2).all()
+    came = decisions(Inlet(*chunks), Source(rate, ("A1",), [0], "µV"), detector, patience=0.0)  # type: ignore[arg-type]
+    assert [*came] == ["end"]
+    return np.concatenate(detector.fed, axis=1)[0]
+
+
+def test_lost_signal_is_replaced_by_nothing_known(capsys):
+    fed = fed_by((np.ones((512, 1)), 100.0), (np.full((256, 1), 2.0), 101.0 + 3.0))
+    assert len(fed) == 512 + 3 * 512 + 256
+    assert np.isnan(fed[512 : 4 * 512]).all()
+    assert (fed[4 * 512 :] == 2).all()
     assert "3.0 s of signal were lost" in capsys.readouterr().err
 
 
 def test_a_gap_inside_of_a_chunk(capsys):
     """While a decision was computed, signal came, was lost and came again: one chunk holds both sides."""
-    detector, source = Detector(), Source(RATE, ("A1",), [0], "µV")
-    inlet = Inlet((np.ones((512, 1)), 0.0))
     times = np.concatenate([1.0 + np.arange(100) / RATE, 6.0 + np.arange(200) / RATE, 9.0 + np.arange(212) / RATE])
-    later = iter([(np.full((512, 1), 2.0), times)])
-    first = inlet.pull_chunk
-    inlet.pull_chunk = lambda timeout, max_samples: (  # type: ignore[method-assign]
-        first(timeout, max_samples) if inlet.chunks else next(later, (np.empty((0, 1)), np.empty(0)))
-    )
-    assert [*decisions(inlet, source, detector, patience=0.0)] == ["end"]  # type: ignore[arg-type]
-    fed = np.concatenate(detector.fed, axis=1)[0]
+    fed = fed_by((np.ones((512, 1)), 0.0), (np.full((512, 1), 2.0), times))
     assert len(fed) == round((9.0 + 212 / RATE) * RATE)
     known = np.flatnonzero(~np.isnan(fed))
     np.testing.assert_array_equal(known, [*range(612), *range(6 * 512, 6 * 512 + 200), *range(9 * 512, 9 * 512 + 212)])
@@ -159,16 +141,7 @@ def test_hours_of_loss_come_in_pieces():
 
 
 def test_jitter_is_no_gap():
-    detector = Detector()
-    inlet = Inlet((np.ones((512, 2)), 0.0), (np.ones((512, 2)), 1.4))
-    assert [*decisions(inlet, Source(RATE, ("A1",), [0], "µV"), detector, patience=0.0)]  # type: ignore[arg-type]
-    assert sum(part.shape[1] for part in detector.fed) == 1024
-
-
-def fed_by(*chunks: tuple[np.ndarray, float | np.ndarray], rate: float = RATE) -> np.ndarray:
-    detector = Detector()
-    [*decisions(Inlet(*chunks), Source(rate, ("A1",), [0], "µV"), detector, patience=0.0)]  # type: ignore[arg-type]
-    return np.concatenate(detector.fed, axis=1)[0]
+    assert len(fed_by((np.ones((512, 1)), 0.0), (np.ones((512, 1)), 1.4))) == 1024
 
 
 def test_short_losses_add_up(capsys):

@@ -1,7 +1,5 @@
 """The duplicates of SWEC and splits that do not leak."""
 
-from __future__ import annotations
-
 import re
 import warnings
 
@@ -129,8 +127,7 @@ def test_reading_compares_with_the_table(tmp_path):
     with pytest.warns(UserWarning, match="ID05 has 3 channels") as caught:
         read_recording(folder / "ID05_part_1.h5")
     assert not any("short" in str(warning.message) or "events" in str(warning.message) for warning in caught)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         read_recording(folder, subject="P07")  # of no subject of the table
 
 
@@ -152,8 +149,7 @@ def test_detect_names_missing_subjects_once(two_subjects, tmp_path):
     with pytest.warns(UserWarning, match=MISSING) as caught:
         assert main(["detect", str(two_subjects), "-o", str(tmp_path / "out")]) == 0
     assert len(of_missing(caught)) == 1
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         subjects = [str(two_subjects / name) for name in ("ID19", "ID50")]
         assert main(["detect", *subjects, "-o", str(tmp_path / "single")]) == 0
     assert of_missing(caught) == []
@@ -162,8 +158,7 @@ def test_detect_names_missing_subjects_once(two_subjects, tmp_path):
 def test_training_names_missing_subjects_once(two_subjects):
     def setup(*sources):
         data = RecordingDataModule(sources, validation_subjects=["ID50"], context=2, windows=1)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as caught:
             data.setup()
         return of_missing(caught)
 

@@ -1,7 +1,5 @@
 """MAYO and FNUSA segments, in files of their layout written here."""
 
-from __future__ import annotations
-
 import csv
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Brain TreeBank: the published lists and tables, and recordings of the layout written here."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

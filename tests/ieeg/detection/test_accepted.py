@@ -1,7 +1,5 @@
 """What is taken for a recording, and what a detection gives back to MNE."""
 
-from __future__ import annotations
-
 import datetime
 import warnings
 
@@ -9,18 +7,16 @@ import mne
 import numpy as np
 import pytest
 import torch
-from support.made_up_recordings import recording
+from support.made_up_recordings import SMALL, recording, seeded
 
 from mvpa_ts.ieeg import (
     Detector,
-    MVPFormer,
     Preprocessing,
     Recording,
     RecordingDataModule,
     Segments,
     StreamingDetector,
     embed,
-    mvpformer_tiny,
     read_recording,
 )
 from mvpa_ts.ieeg.detection.plots import plot_channel_map
@@ -31,10 +27,7 @@ from mvpa_ts.ieeg.simulation.writing import write_edf, write_swec
 
 @pytest.fixture(scope="module")
 def model():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        config = mvpformer_tiny(dim=16, mlp_dim=24, num_layers=1, num_classes=2, context=4, amplitude="none")
-        return MVPFormer(config).eval()
+    return seeded(**SMALL, amplitude="none")
 
 
 @pytest.fixture
@@ -137,8 +130,7 @@ class TestStream:
     def test_implausible_units_are_said_once(self, model, scale, warned):
         stream = StreamingDetector(model, 512.0, ["A1"], Preprocessing(notch=None, reference=None), lookahead=0)
         samples = np.random.default_rng(0).normal(0, scale, (1, 12000))
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as caught:
             stream.feed(samples[:, :6000])
             stream.feed(samples[:, 6000:])
         messages = [str(warning.message) for warning in caught if "is the unit right?" in str(warning.message)]

@@ -1,10 +1,9 @@
 """Stretches that are marked BAD_ are not scored, and are listed; figures reach to the end of an event."""
 
-from __future__ import annotations
-
 import edfio
 import numpy as np
 import pytest
+from support.edf_files import signals_of
 
 from mvpa_ts.ieeg import Recording, read_recording, simulate_recording
 from mvpa_ts.ieeg.commands.main import main
@@ -17,12 +16,8 @@ from mvpa_ts.ieeg.recordings.noise import add_noise
 
 def write(path, annotations):
     recording = simulate_recording("S01", num_channels=4, duration=60.0, num_seizures=0)
-    signals = [
-        edfio.EdfSignal(
-            np.clip(x, -3000, 3000), 512.0, label=name, physical_dimension="uV", physical_range=(-3000, 3000)
-        )
-        for x, name in zip(recording.read(0, recording.num_samples).astype(float), recording.channel_names, strict=True)
-    ]
+    x = np.clip(recording.read(0, recording.num_samples).astype(float), -3000, 3000)
+    signals = signals_of(recording.channel_names, x, most=3000)
     edfio.Edf(signals, annotations=[edfio.EdfAnnotation(*annotation) for annotation in annotations]).write(path)
 
 

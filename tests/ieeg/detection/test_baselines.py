@@ -1,7 +1,5 @@
 """Baselines: their formulas, what they learn, their files, and the way of a detector; what they refuse."""
 
-from __future__ import annotations
-
 import json
 import sys
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A calibrated threshold keeps its promise, and refuses none that it can make."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The linear part of a detector: its penalty against drift, its threshold, its file, and the ways that it goes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Detectors of several networks: the mean of their logits, on files and in a stream."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -1,7 +1,5 @@
 """Onset maps: the index against its formula, value by value, and the truth of simulated seizures."""
 
-from __future__ import annotations
-
 import csv
 import math
 

@@ -1,7 +1,5 @@
 """Reviews: what a reader does to the annotations of a Raw comes back, and a detector learns from it."""
 
-from __future__ import annotations
-
 import sys
 
 import mne

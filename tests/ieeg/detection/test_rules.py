@@ -1,7 +1,5 @@
 """Post-processing against hand-made cases and a scalar oracle; events.tsv against the standard and timescoring."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files of a detection that were damaged or changed: each is named, none is scored."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -10,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-from support.made_up_recordings import recording
+from support.made_up_recordings import SMALL, recording, seeded
 
 from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_tiny
 from mvpa_ts.ieeg.commands.main import main
@@ -22,11 +19,8 @@ from mvpa_ts.ieeg.detection.saved import PROBABILITIES, RUN, read_run
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = MVPFormer(mvpformer_tiny(dim=16, mlp_dim=24, num_layers=1, num_classes=2, context=4))
     folder = tmp_path_factory.mktemp("out") / "x"
-    detection = Detector(model, channels="all", threshold=0.3).detect(recording("S1", 1, segments=12))
+    detection = Detector(seeded(**SMALL), channels="all", threshold=0.3).detect(recording("S1", 1, segments=12))
     detection.save(folder)
     return detection, folder
 

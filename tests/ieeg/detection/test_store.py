@@ -1,12 +1,9 @@
 """The store after kills at every byte, with other settings, with two writers."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import math
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -14,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from support.made_up_recordings import disk_of
 
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.weights import weight_hash
@@ -78,18 +76,14 @@ while True:
 def test_a_full_disk_keeps_what_is_stored(tmp_path):
     """A limit on the size of files stands for it."""
     path, starts = tmp_path / "store", np.arange(200) * 5.0
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with ProbabilityStore(path, {"a": 1}, starts) as store:
         store.append([0.25, 0.5])
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, limits[1]))
-    try:
-        with (
-            pytest.raises(OSError, match=r"2 of 200 rows are stored, a new run goes on from them: .*store'"),
-            ProbabilityStore(path, {"a": 1}, starts) as store,
-        ):
-            store.append([0.75] * 100)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with (
+        disk_of(path.stat().st_size + 10),
+        pytest.raises(OSError, match=r"2 of 200 rows are stored, a new run goes on from them: .*store'"),
+        ProbabilityStore(path, {"a": 1}, starts) as store,
+    ):
+        store.append([0.75] * 100)
     with ProbabilityStore(path, {"a": 1}, starts) as store:
         assert store.probabilities.tolist() == [0.25, 0.5]
 

@@ -1,7 +1,5 @@
 """Amplitude in the embedding against numpy, and its paths: whole, by pieces, streamed, detected."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

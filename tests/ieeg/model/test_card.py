@@ -1,7 +1,5 @@
 """The model card that `save_pretrained` writes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import yaml

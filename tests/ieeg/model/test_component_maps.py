@@ -1,7 +1,5 @@
 """Component maps against scalar loops over the model's own weights."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The models in the box: their size, their cards, their names, and the command that takes one when none is named."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Embeddings of a recording against one full pass per window."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,16 +1,15 @@
 """Generation: the roll-out against a loop without a cache, and the waveform against the pieces it is made of."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from support.made_up_recordings import enlarged
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvpa_ts.ieeg import MVPFormer, Preprocessing, Recording, embed, generate, mvpformer_tiny
+from mvpa_ts.ieeg import MVPFormer, Preprocessing, Recording, embed, generate
 from mvpa_ts.ieeg.model.generation import nearest_segments, roll_out
 
 C = 3
@@ -18,14 +17,7 @@ PLAIN = Preprocessing(band=None, notch=None, reference=None)
 
 
 def make_model(**changes: Any) -> MVPFormer:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = MVPFormer(mvpformer_tiny(**({"context": 9} | changes)))
-    with torch.no_grad():  # larger weights than at the start, so that attention is far from uniform
-        for name, parameter in model.stack.named_parameters():
-            if "norm" not in name:
-                parameter.mul_(8.0)
-    return model.double()
+    return enlarged(**({"context": 9} | changes))
 
 
 def past_of(segments: int, seed: int = 1) -> Tensor:

@@ -1,7 +1,5 @@
 """Adapters and heads: what trains, what is saved, and that nothing is silently inert."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -1,12 +1,11 @@
 """MVPFormer: sizes, equations, masks, precision, gradients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from support.made_up_recordings import seeded
 from torch import Tensor
 
 from mvpa_ts.attention.reference import reference_attention
@@ -15,11 +14,6 @@ from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
 SEGMENT = 2560
 B, T, C = 2, 4, 3
-
-
-def make_model(**changes: Any) -> MVPFormer:
-    torch.manual_seed(0)
-    return MVPFormer(mvpformer_tiny(**changes)).eval()
 
 
 def make_signal(segments: int = T, channels: int = C, batch: int = B) -> Tensor:
@@ -43,7 +37,7 @@ def test_parameters_of_the_published_sizes(config, parameters):
 
 
 def test_encode_reads_segments_of_channels_in_place():
-    model, signal = make_model(amplitude="none"), make_signal()
+    model, signal = seeded(amplitude="none"), make_signal()
     embeddings = model.encode(signal)
     assert embeddings.shape == (B, T, C, 64)
     piece = signal[1, 2, 3 * SEGMENT : 4 * SEGMENT]
@@ -51,7 +45,7 @@ def test_encode_reads_segments_of_channels_in_place():
 
 
 def test_embedding_is_blind_to_amplitude_of_microvolts_but_not_of_volts():
-    model, signal = make_model(amplitude="none"), make_signal()
+    model, signal = seeded(amplitude="none"), make_signal()
     embeddings = model.encode(signal)
     torch.testing.assert_close(model.encode(1000 * signal), embeddings, atol=1e-5, rtol=1e-4)
     assert model.encode(1e-6 * signal).norm() < 0.05 * embeddings.norm()
@@ -75,9 +69,9 @@ def test_dropouts_and_initialisation():
 
 
 @pytest.mark.parametrize("segments", [1, 2, 12])
-def test_decoder_equation(segments: int, monkeypatch: pytest.MonkeyPatch):
+def test_decoder_equation(segments, monkeypatch):
     """X + attention(norm x) + MLP(norm x), in float64 with the oracle as the attention."""
-    model = make_model().double()
+    model = seeded().double()
     e = model.encode(make_signal(segments).double())
     x = e
     for block in model.stack.blocks:
@@ -105,7 +99,7 @@ def _oracle(problem: Any, seen: dict[str, Any]) -> Tensor:
 
 @pytest.mark.parametrize("attention", ["mvpa", "llama"])
 def test_causal_in_time(attention):
-    model, signal = make_model(dense_last_segment=False, attention=attention), make_signal()
+    model, signal = seeded(dense_last_segment=False, attention=attention), make_signal()
     changed = signal.clone()
     changed[..., 2 * SEGMENT :] += 30 * torch.randn_like(changed[..., 2 * SEGMENT :])
     before, after = model(signal), model(changed)
@@ -117,7 +111,7 @@ def test_causal_in_time(attention):
     ("attention", "row_order"), [("mvpa", "distance"), ("mvpa", "released"), ("llama", "distance")]
 )
 def test_padding_and_what_lies_in_it_change_nothing(attention, row_order):
-    model, signal = make_model(attention=attention, row_order=row_order, num_classes=2), make_signal()
+    model, signal = seeded(attention=attention, row_order=row_order, num_classes=2), make_signal()
     padded = torch.full((B, C + 2, (T + 3) * SEGMENT), float("nan"))
     padded[:, :C, 3 * SEGMENT :] = signal
     channel_mask = (torch.arange(C + 2) < C).expand(B, -1)
@@ -148,7 +142,7 @@ def test_padding_and_what_lies_in_it_change_nothing(attention, row_order):
 
 
 def test_classification_averages_the_real_channels_of_the_last_segment():
-    model, features = make_model(num_classes=2), torch.randn(B, T, C, 64)
+    model, features = seeded(num_classes=2), torch.randn(B, T, C, 64)
     weight = model.head.weight
     torch.testing.assert_close(model.classify(features), features[:, -1].mean(1) @ weight.T)
     mask = torch.tensor([[True, False, True], [False, False, False]])
@@ -158,7 +152,7 @@ def test_classification_averages_the_real_channels_of_the_last_segment():
 
 
 def test_classification_of_concatenated_channels():
-    model = make_model(num_classes=4, pooling="concatenate", num_channels=C)
+    model = seeded(num_classes=4, pooling="concatenate", num_channels=C)
     features = torch.randn(B, T, C, 64)
     expected = torch.cat([features[:, -1, c] for c in range(C)], dim=-1) @ model.head.weight.T
     torch.testing.assert_close(model.classify(features), expected)
@@ -167,7 +161,7 @@ def test_classification_of_concatenated_channels():
 
 
 def test_classification_by_the_most_suspicious_channels():
-    model = make_model(num_classes=2, pooling="logsumexp")
+    model = seeded(num_classes=2, pooling="logsumexp")
     features = 3 * torch.randn(B, T, C, 64)
     mask = torch.tensor([[True, False, True], [False, False, False]])
     odds = torch.exp(features[0, -1] @ (model.head.weight[1] - model.head.weight[0]))
@@ -180,7 +174,7 @@ def test_classification_by_the_most_suspicious_channels():
 
 
 def test_predict_next_is_the_prediction_of_the_features():
-    model, signal = make_model(), make_signal()
+    model, signal = seeded(), make_signal()
     torch.testing.assert_close(model.predict_next(signal), model(signal) @ model.prediction_head.weight.T)
 
 
@@ -200,7 +194,7 @@ def test_gradient_checkpointing_changes_no_gradient():
 
 def test_gradient_checkpointing_keeps_less():
     def saved(enabled: bool) -> int:
-        model = make_model(num_layers=6).train()
+        model = seeded(num_layers=6).train()
         model.set_gradient_checkpointing(enabled)
         bytes_kept = 0
 
@@ -217,7 +211,7 @@ def test_gradient_checkpointing_keeps_less():
 
 
 def test_bfloat16_autocast():
-    model, signal = make_model(), make_signal()
+    model, signal = seeded(), make_signal()
     exact = model(signal)
     with torch.autocast("cpu", torch.bfloat16):
         embeddings = model.encode(signal)
@@ -234,7 +228,7 @@ def test_bfloat16_autocast():
 
 
 def test_whole_model_in_bfloat16():
-    model, signal = make_model().bfloat16(), make_signal()
+    model, signal = seeded().bfloat16(), make_signal()
     assert model(signal).dtype == torch.bfloat16
     assert model(signal).isfinite().all()
 
@@ -259,7 +253,7 @@ def test_whole_model_in_bfloat16():
 )
 def test_refusals(call, message):
     with pytest.raises(ValueError, match=message):
-        call(make_model(time_rows=30, channel_rows=7, prediction_head=False))
+        call(seeded(time_rows=30, channel_rows=7, prediction_head=False))
 
 
 def test_padding_needs_rows_where_they_stand_for_distances_alone():
@@ -267,8 +261,8 @@ def test_padding_needs_rows_where_they_stand_for_distances_alone():
     mask[:, 1:, 1:] = True
     sizes = {"time_rows": 30, "channel_rows": 7}
     with pytest.raises(ValueError, match="the input has 31 segments"):
-        make_model(**sizes).decode(embeddings, token_mask=mask)
-    model = make_model(**sizes, row_order="released")
+        seeded(**sizes).decode(embeddings, token_mask=mask)
+    model = seeded(**sizes, row_order="released")
     features = model.decode(embeddings, token_mask=mask)
     torch.testing.assert_close(features[:, 1:, 1:], model.decode(embeddings[:, 1:, 1:]))
     mask[:, 5, 0] = True

@@ -1,7 +1,5 @@
 """The MV-Llama ablation against a scalar evaluation of ordinary attention with rotary positions."""
 
-from __future__ import annotations
-
 import cmath
 import itertools
 import math

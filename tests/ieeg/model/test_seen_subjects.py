@@ -1,7 +1,5 @@
 """Subjects that a model has seen: recorded as hashes, carried on, refused for validation, warned of by commands."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings

@@ -1,14 +1,13 @@
 """The stream against the full pass, segment by segment."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 import torch
+from support.made_up_recordings import enlarged
 from torch import Tensor
 
-from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+from mvpa_ts.ieeg import MVPFormer
 from mvpa_ts.ieeg.model.streaming import StreamingMVPFormer
 
 SEGMENT = 2560
@@ -16,13 +15,7 @@ C = 3
 
 
 def make_model(**changes: Any) -> MVPFormer:
-    torch.manual_seed(0)
-    model = MVPFormer(mvpformer_tiny(**({"num_layers": 3, "num_classes": 2, "context": 8} | changes))).eval()
-    with torch.no_grad():  # larger weights than at the start, so that attention is far from uniform
-        for name, parameter in model.stack.named_parameters():
-            if "norm" not in name:
-                parameter.mul_(8.0)
-    return model.double()
+    return enlarged(**({"num_layers": 3, "num_classes": 2, "context": 8} | changes))
 
 
 def make_signal(segments: int, channels: int = C) -> Tensor:

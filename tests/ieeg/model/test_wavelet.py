@@ -1,7 +1,5 @@
 """The wavelet decomposition against PyWavelets, and the encoder against its formula."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
@@ -15,8 +13,7 @@ LENGTHS = [1, 2, 3, 5, 7, 8, 13, 14, 15, 33, 100, 777, 1536, 2559, 2560]
 
 
 def decompose(x: np.ndarray, level: int | None) -> list[np.ndarray]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # levels past the highest are all boundary, and still defined
+    with warnings.catch_warnings(action="ignore"):  # levels past the highest are all boundary, and still defined
         return pywt.wavedec(x, "db4", mode="periodic", level=level)
 
 

@@ -1,7 +1,5 @@
 """Bad samples against a loop, and bridges that filters do not notice."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

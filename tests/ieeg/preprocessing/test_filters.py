@@ -1,7 +1,5 @@
 """Resampling and filters: against SciPy's, in decibels, in drift."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

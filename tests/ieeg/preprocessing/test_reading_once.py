@@ -1,7 +1,5 @@
 """What spans share is read once, gaps are the same however they are reached, and batches that are held stay so."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from torch.utils.data import DataLoader

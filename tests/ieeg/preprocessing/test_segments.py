@@ -1,7 +1,5 @@
 """Segments: every second in one, masks, labels, the same bits however they are reached."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 import warnings
@@ -92,13 +90,6 @@ def test_masks():
     assert not strict.read(2, 3)[1][0, 1]
 
 
-def test_labels():
-    recording = make(22.0, seizures=[(4.9, 5.0), (7.0, 12.5), (11.0, 12.0), (15.0, 15.0)])
-    segments = Segments(recording)
-    np.testing.assert_array_equal(segments.starts, [0, 5, 10, 15, 17])
-    np.testing.assert_array_equal(segments.labels(), [True, True, True, False, False])
-
-
 def test_chosen_channels():
     recording = make(20.0)
     segments = Segments(recording, PLAIN, channels=["A3", "A1", "A3"])
@@ -122,8 +113,7 @@ def test_chosen_channels():
 )
 def test_a_rate_too_low_for_the_band_is_said_once(rate, band, said):
     settings = Preprocessing(band=band, notch=None, reference=None)
-    with warnings.catch_warnings(record=True) as shown:
-        warnings.simplefilter("default")
+    with warnings.catch_warnings(record=True, action="default") as shown:
         for _ in range(2):
             with_channels(Segments(make(6, rate), settings), ["A1"]).read(0, 1)
     assert len(shown) == (said is not None)
@@ -146,14 +136,12 @@ def test_a_gain_that_changes_between_the_pieces_that_opening_looks_at_is_told_of
     x = np.random.default_rng(0).normal(0, 50, (2, 128 * 1200))
     # Opening looks at a second every 25.5 s.
     x[1, 128 * 614 : 128 * 636] *= gain
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         recording = Recording.from_array(x, 128.0, ["A1", "A2"], "µV")
     segments = Segments(recording, dataclasses.replace(PLAIN, sfreq=128.0))
     segments.read(0, segments.num_segments)
     with pytest.warns(UserWarning, match=rf"array: the standard .* by more than 8 times .*: A2 has {pattern}"):
         segments.warn_of_changes()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         segments.warn_of_changes()
     assert len(recording.notes) == 1

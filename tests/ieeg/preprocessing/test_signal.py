@@ -1,7 +1,5 @@
 """Streamed preprocessing against the whole signal and against SciPy; nothing bad spreads."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """channels.tsv in any order: each channel's amplitude in the file says which contact it really is."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 
@@ -56,8 +54,7 @@ def test_rows_in_any_order(tmp_path, label, order):
         "first two swapped": ["A2", "A1", *NAMES[2:]],
     }[order]
     rows = [row(name, state="bad" if name == "A10" else "good") for name in listed]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         recording = read_recording(data_set(tmp_path, [label.format(name) for name in NAMES], rows))
     assert recording.dropped == {"A10": "marked bad"}
     assert contacts(recording) == {f"A{i}": i for i in range(1, 10)}
@@ -115,8 +112,7 @@ def test_names_that_appear_twice(tmp_path):
 def test_with_a_faster_channel_too(tmp_path, labels):
     rows = [row("A1", state="bad"), row("A2"), row("pulse", "MISC")]
     path = data_set(tmp_path, list(labels), rows, (contact(9, "c3" if labels[0] == "c1" else "pulse", 4 * RATE),))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         recording = read_recording(path)
     assert recording.sfreq == RATE
     assert contacts(recording) == {"A2": 2}

@@ -1,7 +1,5 @@
 """Names, order, bipolar pairs and the automatic selection."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

@@ -1,7 +1,5 @@
 """EDF files whose channels have rates of their own, against sines of known frequency and MNE's preloaded signal."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 
@@ -242,32 +240,6 @@ class TestDiscontinuous:
         assert check_edf(handmade(tmp_path / "x.edf", "EDF+C", ["+0"] * 12)).records == 12
         assert check_edf(handmade(tmp_path / "y.edf", "EDF+C", [""] * 12)).records == 12
 
-
-def test_annotations_around_the_recording_are_cut_and_named(tmp_path):
-    event = "-10\x14sz start\x14\x00+5\x14sz end\x14\x00+200\x1510\x14seizure\x14\x00"
-    path = handmade(tmp_path / "x.edf", "EDF+C", [f"+{i}" for i in range(60)], event)
-    with pytest.warns(UserWarning, match="^x: seizures outside of the recording, .* 60 s, are left out: at 200 s"):
-        assert read_recording(path).seizures == ((0.0, 5.0),)
-
-
-def test_annotations_in_latin_1(tmp_path):
-    path = handmade(tmp_path / "x.edf", "EDF+C", [f"+{i}" for i in range(60)], "+5\x1510\x14AnfQlle\x14\x00")
-    path.write_bytes(path.read_bytes().replace(b"AnfQlle", "Anfälle".encode("latin-1")))
-    with pytest.warns(UserWarning, match=r"x\.edf: its annotations are not UTF-8 and are read as Latin-1"):
-        assert read_recording(path).seizures == ((5.0, 15.0),)
-
-
-def test_warnings_of_the_reader_reach_the_user_once(tmp_path):
-    path = handmade(tmp_path / "x.edf", "EDF+C", [f"+{i}" for i in range(60)])
-    content = bytearray(path.read_bytes())
-    content[600:608] = content[576:584]  # the physical maximum of A2 is its minimum
-    path.write_bytes(content)
-    with pytest.warns(UserWarning, match="Physical range") as caught:
-        read_recording(path)
-    (message,) = (str(warning.message) for warning in caught if "Physical range" in str(warning.message))
-    assert message.startswith(str(path))
-    assert "A2" in message
-
     @pytest.mark.filterwarnings("ignore:.*is the unit right")
     @pytest.mark.parametrize(
         ("kind", "stamps"),
@@ -305,6 +277,32 @@ def test_warnings_of_the_reader_reach_the_user_once(tmp_path):
         (tmp_path / "none.edf").write_bytes(content.replace(b"EDF Annotations", b"DC1            "))
         with pytest.raises(ValueError, match=r"none\.edf is discontinuous \(EDF\+D\) and has no time stamps: convert"):
             read_recording(tmp_path / "none.edf")
+
+
+def test_annotations_around_the_recording_are_cut_and_named(tmp_path):
+    event = "-10\x14sz start\x14\x00+5\x14sz end\x14\x00+200\x1510\x14seizure\x14\x00"
+    path = handmade(tmp_path / "x.edf", "EDF+C", [f"+{i}" for i in range(60)], event)
+    with pytest.warns(UserWarning, match="^x: seizures outside of the recording, .* 60 s, are left out: at 200 s"):
+        assert read_recording(path).seizures == ((0.0, 5.0),)
+
+
+def test_annotations_in_latin_1(tmp_path):
+    path = handmade(tmp_path / "x.edf", "EDF+C", [f"+{i}" for i in range(60)], "+5\x1510\x14AnfQlle\x14\x00")
+    path.write_bytes(path.read_bytes().replace(b"AnfQlle", "Anfälle".encode("latin-1")))
+    with pytest.warns(UserWarning, match=r"x\.edf: its annotations are not UTF-8 and are read as Latin-1"):
+        assert read_recording(path).seizures == ((5.0, 15.0),)
+
+
+def test_warnings_of_the_reader_reach_the_user_once(tmp_path):
+    path = handmade(tmp_path / "x.edf", "EDF+C", [f"+{i}" for i in range(60)])
+    content = bytearray(path.read_bytes())
+    content[600:608] = content[576:584]  # the physical maximum of A2 is its minimum
+    path.write_bytes(content)
+    with pytest.warns(UserWarning, match="Physical range") as caught:
+        read_recording(path)
+    (message,) = (str(warning.message) for warning in caught if "Physical range" in str(warning.message))
+    assert message.startswith(str(path))
+    assert "A2" in message
 
 
 class TestGDF:

@@ -1,7 +1,5 @@
 """Positions of electrodes from odd tables: read where they can be, else named in a warning, and never in the way."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest
@@ -18,8 +16,7 @@ def write(folder, text, encoding="utf-8"):
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
 def test_any_encoding(tmp_path, encoding):
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as said:
         positions = electrode_positions(write(tmp_path, GOOD, encoding))
     assert ["is read as Windows-1252" in str(warning.message) for warning in said] == [True] * (encoding == "latin-1")
     assert positions == {"A1": (1.0, 2.0, 3.0), "B1": (4.0, 5.0, 6.0)}

@@ -1,7 +1,5 @@
 """Files that are damaged or made to do harm: an error that names the file, no link followed, no memory taken."""
 
-from __future__ import annotations
-
 import os
 import re
 import struct
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.edf_files import signals_of
 
 from mvpa_ts.ieeg import Recording, read_recording, simulate_recording
 from mvpa_ts.ieeg.recordings.swec import read_swec
@@ -62,43 +61,41 @@ def folder(tmp_path) -> Path:
     return write_swec(recording(), tmp_path, part_hours=12 / 3600)
 
 
+TIMES = [("onsets", "f8"), ("offsets", "f8")]
+
+
+def with_seizures(rows=None, **columns):
+    """A change of a total file: other seizures, as rows or as columns."""
+
+    def action(file):
+        del file["data/seizures"]
+        if isinstance(rows, tuple):
+            file["data"].create_dataset("seizures", rows, **columns)
+            return
+        if rows is not None:
+            file["data/seizures"] = rows
+        for name, values in columns.items():
+            if values is None:
+                file.create_group(f"data/seizures/{name}")
+            else:
+                file[f"data/seizures/{name}"] = values
+
+    return action
+
+
 class TestSwec:
     @pytest.mark.parametrize(
         ("action", "message"),
         [
             (lambda f: f["data/seizures"].attrs.create("x", 1) or f.attrs.__setitem__("age", np.zeros(0)), None),
-            (
-                lambda f: f.__delitem__("data/seizures") or f.__setitem__("data/seizures/offsets", [1.0]),
-                "onsets and offsets",
-            ),
-            (
-                lambda f: (
-                    f.__delitem__("data/seizures"),
-                    f.create_group("data/seizures/onsets"),
-                    f.__setitem__("data/seizures/offsets", [1.0]),
-                ),
-                "onsets must be an array",
-            ),
+            (with_seizures(offsets=[1.0]), "onsets and offsets"),
+            (with_seizures(onsets=None, offsets=[1.0]), "onsets must be an array"),
             (lambda f: f.move("data/seizures", "data/seizurws"), r"unknown names \['seizurws'\]"),
-            (
-                lambda f: (
-                    f.__delitem__("data/seizures")
-                    or f["data"].create_dataset(
-                        "seizures", (10**10,), [("onsets", "f8"), ("offsets", "f8")], chunks=(2**20,)
-                    )
-                ),
-                "at most 100000 values",
-            ),
-            (
-                lambda f: (
-                    f.__delitem__("data/seizures")
-                    or f.__setitem__("data/seizures", np.array([(np.nan, 1.0)], [("onsets", "f8"), ("offsets", "f8")]))
-                ),
-                "not a finite number",
-            ),
+            (with_seizures(np.array([(np.nan, 1.0)], TIMES)), "not a finite number"),
+            (with_seizures((10**10,), dtype=TIMES, chunks=(2**20,)), "at most 100000 values"),
             (lambda f: f.__delitem__("info/files") or f.create_group("info/files"), "info/files must be an array"),
         ],
-        ids=["empty age", "onsets missing", "onsets a group", "name damaged", "10¹⁰ rows", "NaN", "files a group"],
+        ids=["empty age", "onsets missing", "onsets a group", "name damaged", "NaN", "10¹⁰ rows", "files a group"],
     )
     def test_odd_total_files(self, folder, action, message):
         total = folder / "ID90_total.h5"
@@ -112,7 +109,7 @@ class TestSwec:
     @pytest.mark.parametrize("place", ["data/seizures", "info/files", "info", "data/seizures/onsets"])
     def test_links_are_not_followed(self, folder, link, place):
         with h5py.File(folder.parent / "secret.h5", "w") as secret:
-            secret["x"] = np.array([(1.0, 2.0)], [("onsets", "f8"), ("offsets", "f8")])
+            secret["x"] = np.array([(1.0, 2.0)], TIMES)
 
         def lead(file):
             if place == "data/seizures/onsets":
@@ -278,20 +275,14 @@ class TestEDF:
         assert "Jane" not in refused(path, r"x_events\.tsv, line 2, a seizure: onset must be a number")
 
     def test_names_that_stand_twice(self, tmp_path):
-        x = recording().read(0, 5120)
-        signals = [edfio.EdfSignal(row, 512, label="A1", physical_dimension="uV") for row in x]
-        edfio.Edf(signals).write(tmp_path / "x.edf")
+        edfio.Edf(signals_of(["A1", "A1"], recording().read(0, 5120))).write(tmp_path / "x.edf")
         with pytest.warns(UserWarning, match="1 channel names more than once: A1 is read as A1-0, A1-1"):
             assert read_recording(tmp_path / "x.edf").channel_names == ("A1-0", "A1-1")
 
     def test_one_of_several_rates(self, tmp_path):
-        signals = [
-            edfio.EdfSignal(
-                np.sin(np.arange(10 * rate) / rate * number) * 50, rate, label=name, physical_dimension="uV",
-                physical_range=(-60, 60),
-            )
-            for number, (name, rate) in enumerate([("A1", 256), ("B1", 1024), ("A2", 256), ("EKG1", 512)], 1)
-        ]  # fmt: skip
+        signals = []
+        for number, (name, rate) in enumerate([("A1", 256), ("B1", 1024), ("A2", 256), ("EKG1", 512)], 1):
+            signals += signals_of([name], [50 * np.sin(np.arange(10 * rate) / rate * number)], rate, most=60)
         path = tmp_path / "x.edf"
         edfio.Edf(signals).write(path)
         refused(path, r"stored at 256 Hz .* 1024 Hz .*read_recording\(path, rate=256\) \(--rate\)")
@@ -309,9 +300,7 @@ class TestEDF:
     def test_chosen_channels(self, tmp_path):
         names = ["EEG A1-Ref", "EEG A2-Ref", "EKG1", "B1"]
         x = np.random.default_rng(0).normal(0, 50, (4, 5120))
-        edfio.Edf(
-            [edfio.EdfSignal(row, 512, label=n, physical_dimension="uV") for n, row in zip(names, x, strict=True)]
-        ).write(tmp_path / "x.edf")
+        edfio.Edf(signals_of(names, x)).write(tmp_path / "x.edf")
         chosen = read_recording(tmp_path / "x.edf", channels=["B1", "A2"])
         assert chosen.channel_names == ("EEG A2-Ref", "B1")
         assert chosen.dropped == {"EEG A1-Ref": "not chosen", "EKG1": "not chosen"}
@@ -329,8 +318,7 @@ class TestEDF:
 class TestFIF:
     def parts(self, folder: Path) -> list[Path]:
         folder.mkdir()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             raw(40).save(folder / "x_raw.fif", split_size="2MB", verbose="error")
         return sorted(folder.iterdir())
 

@@ -1,7 +1,5 @@
 """What was left out is listed at the end of detect, evaluate and finetune, and in run.json."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from pathlib import Path
@@ -9,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.edf_files import signals_of
 
 from mvpa_ts.ieeg.commands.finetune import _list_left_out
 from mvpa_ts.ieeg.commands.main import main
@@ -22,14 +21,19 @@ def study(folder: Path) -> Path:
     """A recording with an EKG and an odd row, one that is damaged, and one of another program."""
     folder.mkdir()
     rng = np.random.default_rng(0)
-    signals = [np.cumsum(rng.normal(0, 5, 15360)) for _ in range(3)]
-    signals = [edfio.EdfSignal(x - x.mean(), 256, label=label, physical_dimension="uV")
-               for x, label in zip(signals, ("A1", "A2", "EKG1"), strict=True)]  # fmt: skip
-    edfio.Edf(signals).write(folder / "night.edf")
+    x = np.cumsum(rng.normal(0, 5, (3, 15360)), axis=1)
+    edfio.Edf(signals_of(["A1", "A2", "EKG1"], x - x.mean(1, keepdims=True), 256.0)).write(folder / "night.edf")
     (folder / "night_events.tsv").write_text("onset\tduration\ttrial_type\n5\t-1\tnote\n10\t5\tsz\n")
     (folder / "broken.edf").write_text("nothing")
     (folder / "other.trc").touch()
     return folder
+
+
+def training_data(folder: Path) -> SimpleNamespace:
+    with warnings.catch_warnings(action="ignore"):
+        segments = SimpleNamespace(recording=read_recording(folder / "night.edf"))
+    training = SimpleNamespace(segments=[segments])
+    return SimpleNamespace(sources=[str(folder)], validation_sources=None, training=training, validation=None)
 
 
 def test_detect_and_evaluate_list_it(tmp_path, capsys):
@@ -61,20 +65,13 @@ def test_links_to_recordings_that_are_there_are_listed(tmp_path, capsys):
     assert "  again.edf: a link to night.edf, which is read once\n" in capsys.readouterr().err
     run = json.loads((tmp_path / "results" / "night" / "run.json").read_text())
     assert run["files_left_out"] == ["again.edf"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        segments = SimpleNamespace(recording=read_recording(folder / "night.edf"))
-    training = SimpleNamespace(segments=[segments])
-    _list_left_out(
-        SimpleNamespace(sources=[folder], validation_sources=None, training=training, validation=None), tmp_path
-    )
+    _list_left_out(training_data(folder), tmp_path)
     assert "  again.edf: a link to night.edf, which is read once\n" in capsys.readouterr().err
 
 
 def test_results_of_an_earlier_run_are_named(tmp_path, capsys):
     folder, results = study(tmp_path / "in"), tmp_path / "results"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         main(["detect", str(folder), "--model", "line-length", "-o", str(results)])
         (folder / "night.edf").write_text("nothing")
         (folder / "day.edf").write_text("nothing")  # more than one, so that the run goes on
@@ -85,12 +82,7 @@ def test_results_of_an_earlier_run_are_named(tmp_path, capsys):
 
 def test_finetune_lists_it(tmp_path, capsys):
     folder = study(tmp_path / "in")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        segments = SimpleNamespace(recording=read_recording(folder / "night.edf"))
-    training = SimpleNamespace(segments=[segments])
-    data = SimpleNamespace(sources=[str(folder)], validation_sources=None, training=training, validation=None)
-    _list_left_out(data, tmp_path)
+    _list_left_out(training_data(folder), tmp_path)
     lines = capsys.readouterr().err.splitlines()
     assert [line[:10] for line in lines] == ["left out:", "  other.tr", "  night: c", f"  {folder}"[:10]]
     assert len(read_left_out(tmp_path)) == 3

@@ -1,7 +1,5 @@
 """Recordings from EDF, BrainVision, FIF and BIDS, real and written here; what cannot be read."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import time
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.edf_files import signals_of
 
 from mvpa_ts.ieeg import Recording, Segments, read_recording, simulate_recording
 from mvpa_ts.ieeg.preprocessing.selection import select_channels
@@ -30,6 +29,14 @@ def volts(channels: int = 4, seconds: float = 20.0, rate: float = 512.0) -> np.n
 
 def raw_of(x: np.ndarray, names: list[str], types: list[str] | str = "seeg", rate: float = 512.0):
     return mne.io.RawArray(x, mne.create_info(names, rate, types), verbose="error")
+
+
+def brainvision(path: Path, *names: str, word: str = "seizure"):
+    pytest.importorskip("pybv")
+    raw = raw_of(volts(len(names)), [*names])
+    raw.set_annotations(mne.Annotations([4.0], [6.5], [word]))
+    mne.export.export_raw(path, raw, verbose="error")
+    return raw
 
 
 @needs_real_files
@@ -87,17 +94,9 @@ class TestEDF:
         with pytest.raises(ValueError, match=r"cut\.edf is (truncated|not an EDF file)"):
             read_recording(path)
 
-    def test_not_an_edf(self, tmp_path):
-        (tmp_path / "text.edf").write_text("hello")
-        with pytest.raises(ValueError, match="is not an EDF file"):
-            read_recording(tmp_path / "text.edf")
-
     def write(self, path: Path, label: str = "A1", unit: str = "uV", count: int = 2) -> Path:
         edfio = pytest.importorskip("edfio")
-        x = volts(count) * 1e6
-        signals = [
-            edfio.EdfSignal(row, 512, label=f"{label}{i or ''}", physical_dimension=unit) for i, row in enumerate(x)
-        ]
+        signals = signals_of([f"{label}{i or ''}" for i in range(count)], volts(count) * 1e6, unit=unit)
         patient = edfio.Patient(code="X99-KEY", sex="F", birthdate=date(1970, 5, 5), name="Jane_Roe")
         edfio.Edf(signals, patient=patient, recording=edfio.Recording(startdate=date(2020, 5, 4))).write(path)
         return path
@@ -112,8 +111,7 @@ class TestEDF:
 
     @pytest.mark.parametrize(("unit", "scale"), [("mV", 1e3), ("uV", 1.0)])
     def test_units(self, tmp_path, unit, scale):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             recording = read_recording(self.write(tmp_path / "u.edf", unit=unit))
         np.testing.assert_allclose(recording.read(0, 2000).std(), 50 * scale, rtol=0.1)
 
@@ -121,7 +119,7 @@ class TestEDF:
         path = self.write(tmp_path / "u.edf", unit="furlong")
         with pytest.raises(ValueError, match=r"unknown unit .*: name it, --unit µV in a command or unit='µV'"):
             read_recording(path)
-        np.testing.assert_allclose(read_recording(path, unit="µV").read(0, 2000).std(), 50, rtol=0.1)
+        np.testing.assert_allclose(read_recording(path, unit="uV").read(0, 2000).std(), 50, rtol=0.1)
 
     def test_no_eeg_channel(self, tmp_path):
         with pytest.raises(ValueError, match=r"no EEG channel \(EKG: EKG is no EEG by its name.*--channels"):
@@ -200,19 +198,17 @@ class TestFIF:
             read_recording(tmp_path / "rec_raw.fif")
 
     def test_bytes_of_another_kind(self, tmp_path):
-        for name in ("other.vhdr", "other.fif"):
+        for name in ("other.vhdr", "other.fif", "other.edf"):
             (tmp_path / name).write_bytes(bytes(range(10, 256)) * 40)
-            with pytest.raises(ValueError, match=r"cannot be read: truncated, damaged or not what its") as caught:
+            message = r"cannot be read: truncated, damaged or not what its|other\.edf is not an EDF file"
+            with pytest.raises(ValueError, match=message) as caught:
                 read_recording(tmp_path / name)
             assert len(str(caught.value)) < 400
             assert "\n" not in str(caught.value)
 
 
 def test_brainvision(tmp_path):
-    pytest.importorskip("pybv")
-    raw = raw_of(volts(3), ["A1", "A2", "EKG"])
-    raw.set_annotations(mne.Annotations([4.0], [6.5], ["seizure"]))
-    mne.export.export_raw(tmp_path / "rec.vhdr", raw, verbose="error")
+    raw = brainvision(tmp_path / "rec.vhdr", "A1", "A2", "EKG")
     recording = read_recording(tmp_path / "rec.vhdr")
     assert recording.channel_names == ("A1", "A2")
     np.testing.assert_allclose(recording.seizures, [(4.0, 10.5)], atol=1e-2)
@@ -233,8 +229,7 @@ class TestBIDS:
         raw.set_annotations(mne.Annotations([3.0], [4.0], ["seizure"]))
         raw.set_meas_date(datetime(2020, 1, 1, tzinfo=UTC))
         path = mne_bids.BIDSPath(subject="07", task="rest", run="1", datatype="ieeg", root=tmp_path / "bids")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             mne_bids.write_raw_bids(
                 raw, path, format="BrainVision", allow_preload=True, overwrite=True, verbose="error"
             )
@@ -353,20 +348,12 @@ class TestFinding:
             (tmp_path / study / "dataset_description.json").write_text("{}")
             fine.append(f"{study}/{subject}/ieeg/{subject}_task-x_ieeg.edf")
         fine, third = fine[:-1], fine[-1]
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with warnings.catch_warnings(action="error"):
             warn_of_shared_names([tmp_path / name for name in fine])
         with pytest.warns(UserWarning, match=r"a/x\.edf and .*b/x\.vhdr count as one subject, 'x', 3 files in all"):
             warn_of_shared_names([tmp_path / name for name in [*fine, "b/x.vhdr", "c/d/x.fif.gz"]])
         with pytest.warns(UserWarning, match=r"^sub-01 of .*one and of .*three counts as one subject: if they are"):
             warn_of_shared_names([tmp_path / name for name in [*fine, third]])
-
-
-def test_a_wrong_unit_is_no_damage_of_the_file(tmp_path):
-    write_edf(simulate_recording("S1", num_channels=2, duration=6.0, num_seizures=0), tmp_path / "x.edf")
-    with pytest.raises(ValueError, match=r"^unit must be µV \(or uV\), mV, V or nV, got 'microvolt'$"):
-        read_recording(tmp_path / "x.edf", unit="microvolt")
-    assert read_recording(tmp_path / "x.edf", unit="uV").num_samples == 6 * 512
 
 
 @pytest.mark.parametrize(
@@ -377,10 +364,11 @@ def test_a_wrong_unit_is_no_damage_of_the_file(tmp_path):
         ({"open_seconds": "60"}, "^open_seconds must be a number of seconds or None, got '60'"),
         ({"open_seconds": -5.0}, "^open_seconds must be a number of seconds or None, got -5.0"),
         ({"rate": "512"}, "^rate must be a number of Hz, got '512'"),
+        ({"unit": "microvolt"}, r"^unit must be µV \(or uV\), mV, V or nV, got 'microvolt'$"),  # no damage of the file
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_text_in_place_of_a_list_or_a_number(tmp_path, option, message):
+def test_options_that_cannot_be(tmp_path, option, message):
     path = write_edf(simulate_recording("S1", num_channels=2, duration=6.0, num_seizures=0), tmp_path / "x.edf")
     with pytest.raises(ValueError, match=message):
         read_recording(path, **option)
@@ -395,8 +383,7 @@ def test_a_table_of_another_name_is_not_read_and_a_warning_says_so(tmp_path, nam
     with pytest.warns(UserWarning, match=message):
         assert not read_recording(tmp_path / "s1.edf").annotated
     (tmp_path / name).rename(tmp_path / "s1_events.tsv")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert read_recording(tmp_path / "s1.edf").seizures == ((10.0, 30.0),)
 
 
@@ -424,8 +411,7 @@ def test_recordings_of_more_programs_are_listed(tmp_path, name):
 def test_the_samples_of_brainvision_are_no_recording_of_their_own(tmp_path):
     for name in ("samples.eeg", "samples.vhdr"):
         (tmp_path / name).touch()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert find_recordings(tmp_path) == [tmp_path / "samples.vhdr"]
 
 
@@ -445,17 +431,12 @@ def test_what_was_said_of_a_recording_stays_with_it(tmp_path):
     said = [str(warning.message) for warning in caught]
     assert said == [*recording.notes] == [*recording.crop(5.0, 20.0).notes]
     assert [("line 2" in text, "at -70 s" in text) for text in said] == [(True, False), (False, True)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(UserWarning, match="line 2"):
-            read_recording(path)
+    with warnings.catch_warnings(action="error"), pytest.raises(UserWarning, match="line 2"):
+        read_recording(path)
 
 
 def test_a_pause_in_brainvision_is_refused(tmp_path):
-    pytest.importorskip("pybv")
-    raw = raw_of(volts(3), ["A1", "A2", "A3"])
-    raw.set_annotations(mne.Annotations([4.0], [6.5], ["seizure"]))
-    mne.export.export_raw(tmp_path / "rec.vhdr", raw, verbose="error")
+    brainvision(tmp_path / "rec.vhdr", "A1", "A2", "A3")
     marks = (tmp_path / "rec.vmrk").read_text(encoding="utf-8")
     other_marks = [line for line in marks.splitlines() if "New Segment" not in line]
     for seconds, expected in ((10, None), (610, r"rec\.vmrk is discontinuous: after 10 s .* gap of 600 s")):
@@ -516,16 +497,12 @@ def test_what_mne_misreads_in_brainvision(tmp_path, old, new, said):
     ],
 )
 def test_brainvision_in_other_code_pages(tmp_path, page, encoding, text, warned):
-    pytest.importorskip("pybv")
-    raw = raw_of(volts(3), ["A1", "A2", "A3"])
-    raw.set_annotations(mne.Annotations([4.0], [6.5], ["TEXT"]))
-    mne.export.export_raw(tmp_path / "rec.vhdr", raw, verbose="error")
+    brainvision(tmp_path / "rec.vhdr", "A1", "A2", "A3", word="TEXT")
     for name in ("rec.vhdr", "rec.vmrk"):
         content = (tmp_path / name).read_text(encoding="utf-8").replace("TEXT", text)
         content = content.replace("Codepage=UTF-8", f"Codepage={page}" if page else "; none")
         (tmp_path / name).write_bytes(content.encode(encoding))
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as said:
         recording = read_recording(tmp_path / "rec.vhdr", seizure_words=["приступ"])
     named = [str(warning.message) for warning in said if "code page" in str(warning.message)]
     guess = f"{tmp_path / 'rec.vhdr'}: rec.vmrk is not UTF-8 and names no other code page: read as Windows-1252"
@@ -570,8 +547,7 @@ def _gain(brain, start, stop, channels, gain):
 def test_levels_that_cannot_be(x, message):
     brain = np.cumsum(np.random.default_rng(0).normal(0, 1, (4, 10240)), axis=1)
     brain *= 50 / brain[:, 2560:7681].std(1, keepdims=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         Recording.from_array(brain, 512.0, ["A1", "A2", "A3", "A4"], "µV")
     with pytest.warns(UserWarning, match=message):
         Recording.from_array(x(brain), 512.0, ["A1", "A2", "A3", "A4"], "µV")

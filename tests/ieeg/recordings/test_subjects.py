@@ -1,7 +1,5 @@
 """Tables of who was recorded in which file."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 
@@ -69,8 +67,7 @@ def test_wrong_tables(folder):
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
 def test_other_encodings(folder, encoding):
     (folder / "subjects.tsv").write_bytes("file\tsubject\na.edf\tJörg\n".encode(encoding))
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as said:
         assert read_subjects(folder / "subjects.tsv") == {folder / "a.edf": "Jörg"}
     assert ["is read as Windows-1252" in str(warning.message) for warning in said] == [True] * (encoding == "cp1252")
 

@@ -1,7 +1,5 @@
 """The board: scores that can be counted by hand, the same bytes twice, and detectors that are added."""
 
-from __future__ import annotations
-
 import re
 import sys
 import types

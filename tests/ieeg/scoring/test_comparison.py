@@ -1,7 +1,5 @@
 """Detectors on the same segments: ranks, the best of them, and what is too little to compare."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,13 +1,11 @@
 """Probes on features with a known answer, channel ranking and sweep."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
+from support.made_up_recordings import seeded
 
-from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
 from mvpa_ts.ieeg.datasets.treebank_tasks import Examples, split_examples
 from mvpa_ts.ieeg.scoring.decoding import channel_sweep, decode, rank_by_decoding, trial_features
 
@@ -80,9 +78,7 @@ class TestProbe:
 class TestFeatures:
     @pytest.fixture(scope="class")
     def model(self):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            return MVPFormer(mvpformer_tiny()).eval()
+        return seeded()
 
     def test_are_those_of_the_last_segment_whatever_the_batch(self, model):
         signals = np.random.default_rng(0).normal(0, 50, (5, 3, 2 * 2560))
@@ -106,9 +102,7 @@ class TestFeatures:
     @pytest.mark.parametrize("training", [True, False])
     def test_the_model_stays_what_it_was(self, training):
         """Also where computing fails; features are without dropout either way."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            model = MVPFormer(mvpformer_tiny(dropout=0.5)).train(training)
+        model = seeded(dropout=0.5).train(training)
         weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         signals = np.random.default_rng(0).normal(0, 50, (3, 2, 2560))
         first, second = trial_features(model, signals), trial_features(model, signals, device="cpu")
@@ -122,7 +116,7 @@ class TestFeatures:
 
     def test_features_are_computed_where_the_model_is(self):
         """The meta device has no values to give back, which shows that nothing was moved to the CPU."""
-        model = MVPFormer(mvpformer_tiny()).to("meta")
+        model = seeded().train().to("meta")
         with pytest.raises(RuntimeError, match=r"meta tensor|scalarType"):
             trial_features(model, np.zeros((1, 2, 2560)))
         assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
@@ -130,7 +124,7 @@ class TestFeatures:
 
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
     def test_a_model_on_a_gpu_stays_there(self):
-        model = MVPFormer(mvpformer_tiny()).cuda()
+        model = seeded().cuda()
         signals = np.random.default_rng(0).normal(0, 50, (3, 2, 2560))
         features = trial_features(model, signals)
         np.testing.assert_allclose(trial_features(model, signals, device="cpu"), features, atol=1e-4)

@@ -1,7 +1,5 @@
 """Kappa against scikit-learn, torchmetrics and known answers; draws, NaN policy, intervals."""
 
-from __future__ import annotations
-
 import math
 import warnings
 
@@ -137,8 +135,7 @@ class TestDraws:
         assert estimate.mean == np.nanmean(estimate.values)  # undefined draws are left out
 
     def test_recording_without_any_seizure(self):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with warnings.catch_warnings(action="error"):
             estimate = sampled_kappa(np.zeros(400, bool), np.zeros(400, bool))
         assert estimate.undefined == 250
         assert math.isnan(estimate.mean)

@@ -1,7 +1,5 @@
 """Scores against hand-made cases, scalar counting and timescoring's own numbers."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The hard cohort: what is loud is harmless, seizures are weak and spread, and simple rules do badly."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.signal import welch

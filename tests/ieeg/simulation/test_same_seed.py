@@ -1,7 +1,5 @@
 """Recordings of a seed are those of which committed results were made; the fixture is older than the rooms of ieeg."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

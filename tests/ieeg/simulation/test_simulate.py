@@ -1,7 +1,5 @@
 """The simulator: the same seed gives the same samples; seizures are where it says; sizes and failures; the command."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 from dataclasses import replace
@@ -169,17 +167,12 @@ def test_cohort():
     assert [(r.subject, len(r.channel_names)) for r in cohort] == [("S09", 4), ("S10", 6), ("S11", 4)]
 
 
+TWO_SUBJECTS = ["--first_subject=1", "--subjects=2", "--hours=0.01"]
+
+
 def test_command(tmp_path, capsys):
     out = tmp_path / "made"
-    arguments = [
-        "simulate",
-        str(out),
-        "--first_subject=1",
-        "--subjects=2",
-        "--channels=[4,5]",
-        "--hours=0.01",
-        "--seed=3",
-    ]
+    arguments = ["simulate", str(out), *TWO_SUBJECTS, "--channels=[4,5]", "--seed=3"]
     assert main(arguments) == 0
     recording = read_recording(out / "S02")
     assert (len(recording.channel_names), recording.num_samples, len(recording.seizures)) == (5, 36 * 512, 1)
@@ -193,25 +186,15 @@ def test_command(tmp_path, capsys):
 @pytest.mark.parametrize("name", ["notes.txt", "ieeg/notes.txt", "S01_part_1.h5.bak", "S02_total.h5"])
 def test_overwriting_keeps_what_simulate_did_not_write(tmp_path, capsys, name):
     out = tmp_path / "made"
-    arguments = [
-        "simulate",
-        str(out),
-        "--first_subject=1",
-        "--subjects=2",
-        "--channels=2",
-        "--hours=0.01",
-        "--overwrite",
-    ]
+    arguments = ["simulate", str(out), *TWO_SUBJECTS, "--channels=2", "--overwrite"]
     assert main(arguments) == 0
     other = out / "S01" / name
     other.parent.mkdir(exist_ok=True)
     other.write_text("mine")
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert main([*arguments, "--seed=9"]) == 1
-    assert (
-        f"{out / 'S01'} holds more than a recording of the SWEC layout ({name.split('/')[0]})"
-        in capsys.readouterr().err
-    )
+    message = f"{out / 'S01'} holds more than a recording of the SWEC layout ({name.split('/')[0]})"
+    assert message in capsys.readouterr().err
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 

@@ -1,7 +1,5 @@
 """Augmented batches: what changes, what stays, and that the past follows the signal."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,28 +1,13 @@
 """Checkpoints survive a full disk, and damaged ones are named."""
 
-from __future__ import annotations
-
 import os
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+from support.made_up_recordings import disk_of
 
 from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
-
-
-@contextmanager
-def disk_of(size: int) -> Iterator[None]:
-    """No file may grow past `size` bytes: the system refuses the write as it does on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def checkpoint(value: float) -> dict[str, object]:

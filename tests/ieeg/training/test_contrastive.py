@@ -1,7 +1,5 @@
 """InfoNCE against a float64 loop over scalars, and where its negatives come from."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The Lightning data module: splits, endless batches, places to go on from."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from typing import Any
@@ -165,8 +163,7 @@ def test_files_of_one_name_in_two_folders_are_named(tmp_path):
     assert set(made.training.subjects) == {"night2"}
     rows = ["file\tsubject", "p1/night1.edf\tAda", "p2/night1.edf\tEmil", "p2/night2.edf\tEmil"]
     (tmp_path / "who.tsv").write_text("\n".join(rows) + "\n")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with warnings.catch_warnings(action="error", category=UserWarning):
         made = module(recordings=[tmp_path], subjects=tmp_path / "who.tsv", validation_subjects=["Ada"])
     assert set(made.training.subjects) == {"Emil"}
 
@@ -284,8 +281,7 @@ def test_validation_without_a_seizure_warns(seizures):
         validation_recordings=[held_out.with_seizures(seizures)],
         context=4,
     )
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         made.setup()
     messages = [str(warning.message) for warning in caught if "holds a seizure" in str(warning.message)]
     assert len(messages) == int(not seizures)

@@ -1,18 +1,15 @@
 """Training on labelled spans: which windows count, and that a run goes from a pretrained folder to a detector."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from types import SimpleNamespace
 from typing import Any
 
-import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from support.made_up_recordings import recording
+from support.made_up_recordings import quiet_trainer, recording, seeded
 
 pytest.importorskip("peft")
 from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_tiny
@@ -21,7 +18,8 @@ from mvpa_ts.ieeg.training.augmentation import Augmentation
 from mvpa_ts.ieeg.training.data_module import SeizureDataModule, Simulation
 from mvpa_ts.ieeg.training.finetuning import FinetuningModule
 
-CONFIG = mvpformer_tiny(dim=16, mlp_dim=24, context=4, dropout=0.0)
+SIZES = {"dim": 16, "mlp_dim": 24, "context": 4, "dropout": 0.0}
+CONFIG = mvpformer_tiny(**SIZES)
 
 
 def signal(segments: int = 4, channels: int = 3, batch: int = 2) -> torch.Tensor:
@@ -30,8 +28,7 @@ def signal(segments: int = 4, channels: int = 3, batch: int = 2) -> torch.Tensor
 
 @pytest.fixture
 def base() -> MVPFormer:
-    torch.manual_seed(0)
-    return MVPFormer(CONFIG).eval()
+    return seeded(**SIZES)
 
 
 @pytest.mark.parametrize(
@@ -164,14 +161,9 @@ def test_resumed_run_is_the_same_run(base, tmp_path):
             batch_size=2,
             balance="ictal",
         )
-        trainer = pl.Trainer(
+        trainer = quiet_trainer(
             max_steps=4,
-            accelerator="cpu",
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
             limit_val_batches=0,
-            use_distributed_sampler=False,
             callbacks=[ModelCheckpoint(tmp_path, filename="{step}", every_n_train_steps=2, save_top_k=-1)],
         )
         trainer.fit(module, data, weights_only=True, **options)
@@ -244,18 +236,9 @@ def test_the_best_weights_are_kept_and_go_on_with_a_checkpoint(base, tmp_path):
         batch_size=2,
         in_memory=True,
     )
-    trainer = pl.Trainer(
-        max_steps=4,
-        accelerator="cpu",
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-        val_check_interval=1,
-        num_sanity_val_steps=0,
-        enable_checkpointing=False,
+    quiet_trainer(max_steps=4, val_check_interval=1, num_sanity_val_steps=0, enable_checkpointing=False).fit(
+        module, data
     )
-    trainer.fit(module, data)
     assert module.best is not None
     assert module.best["step"] < 4
     checkpoint: dict[str, Any] = {}
@@ -280,7 +263,7 @@ def test_the_threshold_lies_halfway_from_quiet_segments_to_the_lowest_seizure(
         recordings=items[:1], validation_recordings=items[1:], context=4, windows=3, in_memory=True
     )
     data.setup()
-    module.trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    module.trainer = quiet_trainer(enable_checkpointing=False)
     module.trainer.datamodule = data
     highest = {"S0": 5.0, "S1": 9.0}
 

@@ -1,7 +1,5 @@
 """A Ctrl-C while losses are written: it arrives, and the writing thread is left in order."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

@@ -1,9 +1,5 @@
 """MVPFormer over several processes: one step of training gives the weights of one process."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import torch
 import torch.multiprocessing as mp
@@ -21,7 +17,7 @@ MESHES = {
 
 
 @pytest.mark.parametrize("kind", ["data", "tensor", pytest.param("both", marks=pytest.mark.slow)])
-def test_one_step_is_that_of_one_process(kind: str, tmp_path: Path) -> None:
+def test_one_step_is_that_of_one_process(kind, tmp_path):
     shape, axes = MESHES[kind]
     processes = torch.Size(shape).numel()
     mp.spawn(process, (shape, axes, str(tmp_path)), nprocs=processes)
@@ -41,7 +37,7 @@ def test_one_step_is_that_of_one_process(kind: str, tmp_path: Path) -> None:
     assert max(result["held"] for result in results) < whole * (0.3 if kind == "both" else 0.55)
 
 
-def test_heads_that_cannot_be_divided_are_refused() -> None:
+def test_heads_that_cannot_be_divided_are_refused():
     from types import SimpleNamespace
 
     from mvpa_ts.ieeg.training.parallel import divide_heads, parallelize

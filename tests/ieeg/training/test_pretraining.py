@@ -1,7 +1,5 @@
 """The Lightning module: its loss, its optimizer, and runs that stop and go on."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

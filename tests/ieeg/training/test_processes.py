@@ -1,7 +1,5 @@
 """Training in two processes (DDP over gloo) equals training in one process on the joined batches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +7,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
-from support.made_up_recordings import recording
+from support.made_up_recordings import quiet_trainer, recording
 from torch import Tensor
 
 from mvpa_ts.ieeg import mvpformer_tiny
@@ -49,19 +47,14 @@ class Halves(Callback):
 def weights(
     module: pl.LightningModule, data: RecordingDataModule, processes: int, *callbacks: Callback
 ) -> list[Tensor]:
-    trainer = pl.Trainer(
+    trainer = quiet_trainer(
         max_steps=STEPS,
-        accelerator="cpu",
         devices=processes,
         strategy="auto" if processes == 1 else "ddp_fork",
         precision="64-true",
         callbacks=[*callbacks],
         gradient_clip_val=1.0,
-        logger=False,
         enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
         num_sanity_val_steps=0,
         limit_val_batches=0,
     )
@@ -78,7 +71,7 @@ def data(kind: type[RecordingDataModule], batch_size: int, **options: Any) -> Re
 
 @pytest.mark.skipif(not hasattr(torch.distributed, "ProcessGroupGloo"), reason="this torch has no gloo")
 @pytest.mark.parametrize("task", ["pretrain", "finetune", "finetune, balanced classes"])
-def test_two_processes_train_as_one(task: str) -> None:
+def test_two_processes_train_as_one(task):
     rates = {"learning_rate": 1e-3, "warmup_steps": 2, "schedule": "constant"}
     if task == "pretrain":
         alone, together = (kind(mvpformer_tiny(**SIZES), **rates) for kind in (OfTwo, PretrainingModule))

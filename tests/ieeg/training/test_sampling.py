@@ -1,7 +1,5 @@
 """Orders of spans: balance, determinism, processes."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Three-reference similarity against a loop over scalars; states, tables, tests and the plot."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

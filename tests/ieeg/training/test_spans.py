@@ -1,7 +1,5 @@
 """Spans, windows and batches."""
 
-from __future__ import annotations
-
 import multiprocessing
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a fuzzed format is, and all of them by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reading in a process of its own, forked from a warmed one, with limits on memory and time."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import resource

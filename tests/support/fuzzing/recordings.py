@@ -1,7 +1,5 @@
 """Files of recordings, read from header to last sample."""
 
-from __future__ import annotations
-
 import struct
 import warnings
 from pathlib import Path
@@ -29,8 +27,7 @@ def made(channels: int = 3, rate: int = RATE, subject: str = "S01") -> Recording
 
 def read(path: Path) -> None:
     """Open, read every sample, make segments of it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         recording = read_recording(path)
         if recording.num_samples * len(recording.channel_names) > 10**7:
             recording.read(0, 1000)
@@ -114,8 +111,7 @@ def read_bids(folder: Path) -> None:
     from mvpa_ts.ieeg.recordings.bids import electrode_positions
 
     path = folder / "sub-01" / "ieeg" / "sub-01_task-x_ieeg.edf"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         electrode_positions(path)
     read(path)
 

@@ -1,7 +1,5 @@
 """What this library writes: models, checkpoints, networks, stores and results of detection."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 
@@ -73,8 +71,7 @@ def make_released(folder: Path) -> None:
 def read_released(folder: Path) -> None:
     from tests.ieeg.model.test_released import CONFIG
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         load_released(folder / "base.safetensors", config=CONFIG)
         load_released(folder / "base.ckpt", folder / "head.ckpt", CONFIG)
 
@@ -142,8 +139,7 @@ def make_detection(folder: Path) -> None:
 def read_saved(folder: Path) -> None:
     from mvpa_ts.ieeg.scoring.results import read_result
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         detection = read_detection(folder / "d")
         assert ((detection.probabilities >= 0) | np.isnan(detection.probabilities)).all()
         result = read_result(folder / "d")

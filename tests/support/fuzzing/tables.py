@@ -1,7 +1,5 @@
 """Tables and the sets that they list: MAYO/FNUSA, Brain TreeBank, .ts, benchmark CSV, subjects, events."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json
@@ -60,8 +58,7 @@ def make_treebank(folder: Path) -> None:
 
 
 def _read_treebank(folder: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         recording = read_treebank(folder, 3, 0)
         recording.read(0, min(recording.num_samples, 4096))
         read_words(folder / "features.csv", folder / "timings.csv")
@@ -108,8 +105,7 @@ def make_lists(folder: Path) -> None:
 
 
 def read_lists(folder: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         read_seizures(folder / "events.tsv", 3600.0)
         read_subjects(folder / "subjects.tsv")
 
