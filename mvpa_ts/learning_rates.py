@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 _LEAST_SHARE = 0.05  # of the windows that full learning rates would need
-# Powers of that share by which their rates fall.
-_FALL = {"attention": 2.0, "mixing": 2.0, "linear": 0.75, "covariates": 1.5}
+# Powers of that share by which their rates fall. With .75 for the linear path the quantile error of four short panels
+# was .201 after 1000 steps, with 1.25 .168, with 2 .182; seven others through neuralforecast: .873 and .849.
+_FALL = {"attention": 2.0, "mixing": 2.0, "linear": 1.25}
 
 
 def on_linear_path(name: str) -> bool:
@@ -23,29 +24,20 @@ def parameter_groups(
     *,
     learning_rate: float,
     linear_rate: float,
-    covariate_rate: float | None = None,
     mixing_share: float = 1.0,
     others: Iterable[nn.Parameter] = (),
     linear: Callable[[str], bool] = on_linear_path,
 ) -> list[dict[str, Any]]:
     """Groups for an optimiser: the attention path and others, then the linear path with cycle and return to zero.
 
-    The linear path may want a far higher rate: on ETTh1 seventy times that of the attention path. With a rate of their
-    own, the effects of covariates and the maps from them to the forecast are a third group. With a share below 1 of the
-    rate, the heads that read other channels are another, see `mixing_share`.
+    The linear path may want a far higher rate: on ETTh1 seventy times that of the attention path. With a share below 1
+    of the rate, the heads that read other channels are a third group, see `mixing_share`.
     """
-    rates = {
-        "attention": learning_rate,
-        "mixing": mixing_share * learning_rate,
-        "linear": linear_rate,
-        "covariates": covariate_rate,
-    }
+    rates = {"attention": learning_rate, "mixing": mixing_share * learning_rate, "linear": linear_rate}
     paths: dict[str, list[nn.Parameter]] = {path: [] for path in rates}
     paths["attention"] += others
     for name, parameter in network.named_parameters():
-        if covariate_rate is not None and name.endswith(("_map", "future_effects")):
-            paths["covariates"].append(parameter)
-        elif mixing_share < 1.0 and name.startswith("mixing."):
+        if mixing_share < 1.0 and name.startswith("mixing."):
             paths["mixing"].append(parameter)
         else:
             paths["linear" if linear(name) else "attention"].append(parameter)

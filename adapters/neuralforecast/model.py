@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, PanelView, register
 from mvpa_ts.adapters.neuralforecast.panel import Panel, whole_positions
-from mvpa_ts.adapters.neuralforecast.training import FULL_RATE_STEPS, LINEAR_RATE, HostTraining
+from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import Group, check_objects, check_whole, host_words, refuse_fields
 from mvpa_ts.checks import check_flags
 from mvpa_ts.forecasting.network import ForecastingNetwork
@@ -31,7 +31,7 @@ from mvpa_ts.forecasting.network.closed_form import covariate_effects, start_in_
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network.mixing import mixing_share
 from mvpa_ts.forecasting.onnx import to_onnx
-from mvpa_ts.forecasting.training import ForecasterTraining
+from mvpa_ts.forecasting.training import LINEAR_RATE, ForecasterTraining
 from mvpa_ts.random_state import OwnRandomState
 from mvpa_ts.windows import FeatureScaling, Scaling, Windows
 
@@ -146,9 +146,9 @@ class MVPA(PanelModel):
     training : dict, optional
         Further options of `ForecasterTraining` by their names there: `ridge` with `cycle_strength` and
         `reversion_strength`, `frequency_weight` (of quantiles, of the median's error; not with distributions),
-        `weight_averaging`, `averaging_warm_up`, `linear_learning_rate` (default: 30 times `learning_rate`, which is
-        that of the attention path) and `full_rate_steps` (default: 1). An `lr_scheduler` that sets rates itself, such
-        as `OneCycleLR`, takes a list of two: of the attention path, then of the linear one.
+        `weight_averaging`, `averaging_warm_up`, `linear_learning_rate` (that of the attention path is `learning_rate`)
+        and `full_rate_steps`. An `lr_scheduler` that sets rates itself, such as `OneCycleLR`, takes a list of two: of
+        the attention path, then of the linear one.
     lr_scheduler, num_lr_decays
         As in every model of neuralforecast. The default is one cycle of both learning rates over `max_steps`. If there
         are more steps than windows in the panel, its peaks are lower.
@@ -214,15 +214,15 @@ class MVPA(PanelModel):
         training: dict[str, Any] | None = None,
         loss: nn.Module | None = None,
         valid_loss: nn.Module | None = None,
-        max_steps: int = 1000,
-        learning_rate: float = 1e-3,
+        max_steps: int = ForecasterTraining.steps,
+        learning_rate: float = ForecasterTraining.learning_rate,
         num_lr_decays: int = -1,
         early_stop_patience_steps: int = -1,
         val_monitor: str = "ptl/val_loss",
         val_check_steps: int = 100,
         batch_size: int = 32,
         valid_batch_size: int | None = None,
-        windows_batch_size: int = 32,
+        windows_batch_size: int = ForecasterTraining.batch_size,
         inference_windows_batch_size: int = 32,
         start_padding_enabled: bool = False,
         training_data_availability_threshold: float | list[float] = 0.0,
@@ -552,9 +552,8 @@ def network_config(n_series: int, options: Mapping[str, Any], **arguments: Any) 
 
 
 def training_of(options: Mapping[str, Any] | None, learning_rate: float, **defaults: Any) -> ForecasterTraining:
-    """Settings from `training={…}`; `defaults` are this host's."""
-    given = TRAINING.checked(options)
-    return ForecasterTraining(**{"full_rate_steps": FULL_RATE_STEPS, **defaults, **given}, learning_rate=learning_rate)
+    """Settings from `training={…}`; `defaults` are those of a model that has others than the core."""
+    return ForecasterTraining(**{**defaults, **TRAINING.checked(options)}, learning_rate=learning_rate)
 
 
 def check_names(names: Iterable[str], maker: Callable[..., Any]) -> None:

@@ -14,15 +14,10 @@ from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast.losses import levels
 from mvpa_ts.forecasting.errors import forecast_loss
-from mvpa_ts.forecasting.training import ForecasterTraining
+from mvpa_ts.forecasting.training import LINEAR_RATE, ForecasterTraining
 from mvpa_ts.learning_rates import lower_rates, on_linear_path, one_cycle, parameter_groups
 from mvpa_ts.weight_averaging import WeightAverage
 
-# Times the learning rate of the attention path: on the earlier years of the airline panel, after 100 steps, an error of
-# 22 instead of 32 with one rate for both (experiments/forecasting/short_runs.py).
-LINEAR_RATE = 30.0
-# Steps for each window that these rates are for; docs/development/forecasting.md has what was tried.
-FULL_RATE_STEPS = 1.0
 # Seconds from which a training says how long it will take, and steps between which it is timed: the first ones compile.
 LONG_TRAINING, TIMED = 300.0, (3, 8)
 

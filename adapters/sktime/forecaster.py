@@ -46,7 +46,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         Steps to look back at. By default twice the horizon and at least 96. For short series it is at most two thirds
         of the rows before the last horizon.
     patch_length : int, optional
-        Steps in a token; by default 24, at most half of `input_size`.
+        Steps in a token; by default that of `ForecastingConfig`, shortened to `input_size`.
     dim, num_heads, num_layers, components, dropout, channel_window
         As in `ForecastingConfig`. The columns of `y` are the channels; `channel_window` must be smaller than their
         number.
@@ -76,18 +76,16 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         each column learn which others it reads, whatever their order. Vectors are kept by name. A column that was not
         in the training has no vector; it is read by its distance or position. The default is True where `mixing_heads`
         read 2 to ``8 * max_channels`` columns (256); above, the cost would grow with their square. `patch_stride` is
-        by default half of `patch_length`. Grids and `set_params` reach an option as ``network__mixing_heads``.
+        by default as long as the patch. Grids and `set_params` reach an option as ``network__mixing_heads``.
     training : dict, optional
-        Further options of `ForecasterTraining` by their names there, such as ``{"ridge": 1.0}``. `batch_size` is by
-        default 256. Above 32 columns, where a step takes longer, it is 8192 divided by the number of columns, but at
-        least 8.
+        Further options of `ForecasterTraining` by their names there, such as ``{"ridge": 1.0}``.
     pretrained : str or path, optional
         "base", the forecaster that comes with the package, or the folder of another. It forecasts without training, and
         does not read `X`. Only `channel_order` (neighbours then belong together), `finetune_steps`, `learning_rate` and
         `random_state` can be set with it.
     finetune_steps : int, optional
-        Steps of `fit` after `pretrain`, and of `update`, at a tenth of the learning rate. 0 leaves the weights as they
-        are. By default 50, and 0 with `pretrained`.
+        Steps of `fit` after `pretrain`, and of `update`, at 0.6 of the learning rate. 0 leaves the weights as they are.
+        By default 50, and 0 with `pretrained`.
     random_state : int, RandomState or None
         Two fits on the CPU with the same number agree to the bit.
     device : str
@@ -153,8 +151,8 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         individual: bool = False,
         bounded: bool = False,
         quantiles: Sequence[float] = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975),
-        max_steps: int = 500,
-        learning_rate: float = 0.006,
+        max_steps: int = 1000,
+        learning_rate: float = 0.001,
         network: dict[str, Any] | None = None,
         training: dict[str, Any] | None = None,
         pretrained: str | Path | None = None,

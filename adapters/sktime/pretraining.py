@@ -17,7 +17,7 @@ from sktime.forecasting.base import ForecastingHorizon
 from mvpa_ts.adapters.sktime.columns import Columns, arranged, book_of
 from mvpa_ts.adapters.sktime.files import check_folder
 from mvpa_ts.adapters.sktime.frames import check_table, columns_of, frequency_of, panel_of
-from mvpa_ts.adapters.sktime.parameters import checked_device, network_config, training_of
+from mvpa_ts.adapters.sktime.parameters import FINETUNING, checked_device, network_config, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, check_parameters, side_by_side
 from mvpa_ts.checks import keep_whole
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mvpa_ts.forecasting.network.configuration import ForecastingConfig
     from mvpa_ts.windows import Scaling, Series
 
+# Beside the network's own files, which know channels by their number and not by name.
 _COLUMNS = "columns.json"
 _FINETUNE_STEPS = 50
 
@@ -174,7 +175,7 @@ class Pretraining:
             self._scaling if scaling is None else scaling,
             channel_inputs,
             steps=self._finetune_steps,
-            learning_rate=0.1 * self.learning_rate,
+            learning_rate=FINETUNING * self.learning_rate,
             seed=self._seed(),
         )
 
@@ -199,9 +200,7 @@ class Pretraining:
         if label != "pretrain":
             values = series[0].values[:, :, None]  # columns without a value are refused before
             self._range = np.nanmin(values, 0), np.nanmax(values, 0)
-        training = training_of(
-            self.get_params(deep=False), steps, len(columns.names), from_scratch=start is None or label == "pretrain"
-        )
+        training = training_of(self.get_params(deep=False), steps, from_scratch=start is None or label == "pretrain")
         with progress_bar(self.verbose) as show:
             fitted = fit_forecaster(
                 series,

@@ -84,9 +84,7 @@ def mvpa(case: Case, horizon: int, seed: int, quick: bool) -> tuple[np.ndarray, 
     """Point forecasts [windows, h, C], and which values the intervals of each coverage hold."""
     points: list[np.ndarray] = []
     held: dict[float, list[np.ndarray]] = {coverage: [] for coverage in COVERAGES}
-    forecaster = MVPAForecaster(
-        random_state=seed, network={"regressions": False}, **({"max_steps": 2} if quick else {})
-    )
+    forecaster = MVPAForecaster(random_state=seed, **({"max_steps": 2} if quick else {}))
     told = 0
     for start in case.starts:
         past, ahead = case.parts(start, horizon)

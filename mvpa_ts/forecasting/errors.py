@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mvpa_ts.forecasting.quantiles import in_order, pinball_loss
+from mvpa_ts.forecasting.quantiles import pinball_loss
 from mvpa_ts.windows import Windows
 
 
@@ -30,7 +30,7 @@ def forecast_loss(
     loss : {"l1", "mse"}
         Of point forecasts, m = 1.
     levels : Tensor, shape (m,), optional
-        The outputs are quantiles of these levels and have the pinball loss.
+        The outputs are quantiles of these levels, in this order, and have the pinball loss.
     horizon_decay : float
         The error k steps ahead weighs k to the power of minus that (CARD, arXiv:2305.12095): near steps hold less
         noise to learn from.
@@ -58,14 +58,13 @@ def forecast_loss(
         error = error if weights is None else error * weights
         errors = error.abs() if loss == "l1" else error.square()
     else:
-        quantiles = in_order(forecast, levels)
-        errors = pinball_loss(quantiles, target, levels).mean(-1)
+        errors = pinball_loss(forecast, target, levels).mean(-1)
         errors = errors if weights is None else errors * weights
     mean = errors.mean() if counted is None else (errors * counted).sum() / counted.sum().to(errors.dtype)
     if not frequency_weight:
         return mean
     if levels is not None:
-        error = quantiles[..., int((levels - 0.5).abs().argmin())] - target
+        error = forecast[..., int((levels - 0.5).abs().argmin())] - target
         error = error if weights is None else error * weights
     if counted is not None:
         error = error.masked_fill(~counted, 0.0)
@@ -100,7 +99,7 @@ def quantile_error(model: nn.Module, windows: Windows, levels: Tensor, batch_siz
     model.eval()
     total, count = 0.0, 0
     for inputs, target, counted in windows.batches(batch_size):
-        errors = pinball_loss(in_order(model(**inputs), levels), target, levels).mean(-1)
+        errors = pinball_loss(model(**inputs), target, levels).mean(-1)
         counted = torch.ones_like(errors, dtype=torch.bool) if counted is None else counted
         total += float((errors * counted).double().sum())
         count += int(counted.sum())

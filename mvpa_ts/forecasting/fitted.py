@@ -16,7 +16,7 @@ from torch import Tensor
 from mvpa_ts.checks import check_numbers, read_fields
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network.network import ForecastingNetwork
-from mvpa_ts.forecasting.quantiles import LEVELS, checked_levels, in_order, start_in_order
+from mvpa_ts.forecasting.quantiles import LEVELS, checked_levels, start_in_order
 from mvpa_ts.forecasting.training import ForecasterTraining, train
 from mvpa_ts.random_state import OwnRandomState
 from mvpa_ts.weights import built_for, check_sizes, read_description, read_weights, save_model
@@ -130,7 +130,7 @@ class FittedForecaster:
             feature_scaling=self.feature_scaling,
         )
         inputs, _, _ = next(replace(window, channel_inputs=channel_inputs or {}).batches(1))
-        quantiles = in_order(self.network(**inputs), torch.tensor(self.levels))[0]
+        quantiles = self.network(**inputs)[0]
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
 
     def _warn_of_features(self, series: Series) -> None:

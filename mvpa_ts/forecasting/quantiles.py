@@ -48,13 +48,6 @@ def pinball_loss(forecast: Tensor, target: Tensor, levels: Tensor) -> Tensor:
     return torch.maximum(levels * error, (levels - 1.0) * error)
 
 
-def in_order(forecast: Tensor, levels: Tensor) -> Tensor:
-    """Quantiles [..., Q] sorted so that no two cross, whatever order the levels [Q] come in."""
-    order = levels.argsort()
-    # By level first: of quantiles that are equal, each keeps its own gradient.
-    return forecast[..., order].sort(dim=-1, stable=True).values[..., order.argsort()]
-
-
 def start_in_order(outputs: nn.Linear, levels: Tensor) -> None:
     """Start the quantiles at those of a normal distribution around the window's mean.
 
@@ -75,7 +68,7 @@ def quantiles_at(forecast: Tensor, levels: Sequence[float], wanted: Sequence[flo
     Parameters
     ----------
     forecast : Tensor, shape (..., Q)
-        In order, see `in_order`.
+        In order.
     levels, wanted : sequence of float
         Increasing levels of `forecast`; levels to return. From one level, only that one can be returned.
 

@@ -35,7 +35,6 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "channel": {"components": ("channel",)},
     "vectors": {"channel_vectors": 3},
     "vectors and time": {"channel_vectors": 3, "components": ("time",)},
-    "vectors and shuffled": {"channel_vectors": 3, "shuffle_channels": True},
     "positions": {"position_size": 2},
     "positions, vectors and time": {"position_size": 1, "channel_vectors": 3, "components": ("time",)},
     "no layers": {"num_layers": 0},

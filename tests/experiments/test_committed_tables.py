@@ -121,6 +121,7 @@ def test_rows_were_run_with_the_present_settings(name, lookback):
         for text in own["settings"].unique():
             stated = json.loads(text)
             trained = of_today(stated.pop("training"))
+            assert not stated.pop("shuffle_channels", False)  # gone; no row used it
             ways = [stated.pop(f"covariate_{name}", None) for name in ("maps", "heads", "effects")]
             if ways[0] is not None:  # one field stands for what were three; without maps nothing was read
                 read = [name for name, on in zip(("maps", "channels", "effects"), ways, strict=True) if on and ways[0]]

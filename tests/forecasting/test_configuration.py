@@ -23,7 +23,6 @@ from support.made_up_networks import make_config
         ({"num_outputs": 0}, "num_outputs must be at least 1, got 0"),
         ({"num_layers": -1}, "num_layers must be at least 0, got -1"),
         ({"level_reversion": "no"}, "level_reversion must be True or False, got 'no'"),
-        ({"shuffle_channels": 2}, "shuffle_channels must be True or False, got 2"),
         ({"lookback": 24.0}, r"lookback must be a whole number, got 24\.0"),
         ({"future_size": -1}, "future_size must be at least 0, got -1"),
         ({"historic_size": -1}, "historic_size must be at least 0, got -1"),

@@ -5,7 +5,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from mvpa_ts.forecasting.quantiles import checked_levels, in_order, pinball_loss, quantiles_at, start_in_order
+from mvpa_ts.forecasting.quantiles import checked_levels, pinball_loss, quantiles_at, start_in_order
 
 LEVELS = (0.05, 0.25, 0.5, 0.9)
 
@@ -30,11 +30,6 @@ def test_pinball_loss_is_least_at_the_quantile():
         losses = pinball_loss(candidates.expand(-1, 2001, 1), sample.expand(501, -1), torch.tensor([level]))
         best = candidates[losses.mean((1, 2)).argmin()].item()
         assert best == pytest.approx(level**2, abs=0.005)
-
-
-def test_in_order_follows_the_levels():
-    levels = torch.tensor([0.5, 0.9, 0.1])
-    assert in_order(torch.tensor([[3.0, 2.0, 1.0]]), levels).tolist() == [[2.0, 3.0, 1.0]]
 
 
 def test_start_in_order():

@@ -66,11 +66,24 @@ FIRST: dict[str, Any] = {
     "regressions": False,
 }  # fmt: skip
 NETWORK = (*FIRST, "dim", "mlp_dim", "dropout", "attention_dropout", "head_dropout")
-# What the settings of each data set change; one cycle of the rate is best seen to its end.
-MVPA_TRAINING = ForecasterTraining(epochs=15, patience=15, averaging_warm_up=False)
+# What the settings of each data set change; one cycle of the rate is best seen to its end. All is named that rows of
+# the tables state, `steps` too, which epochs leave without effect.
+MVPA_TRAINING = ForecasterTraining(
+    steps=500,
+    epochs=15,
+    patience=15,
+    batch_size=256,
+    learning_rate=6e-3,
+    linear_learning_rate=6e-3,
+    full_rate_steps=0.3,
+    clip=1.0,
+    averaging_warm_up=False,
+)
 # Defaults of the long-term forecasting benchmark's scripts, which peers are trained by: MSE loss, Adam, 10 epochs, the
 # rate halved after every epoch but the first.
 SCRIPT = ForecasterTraining(
+    steps=500,
+    full_rate_steps=0.3,
     learning_rate=1e-4,
     batch_size=32,
     epochs=10,
@@ -209,7 +222,8 @@ def build(
         config = ForecastingConfig(
             horizon, lookback, **FIRST, num_layers=0, **_cycle(dataset, channels, "cycle" in name)
         )
-        return ForecastingNetwork(config), replace(MVPA_TRAINING, learning_rate=2e-2), asdict(config)
+        training = replace(MVPA_TRAINING, learning_rate=2e-2, linear_learning_rate=2e-2)
+        return ForecastingNetwork(config), training, asdict(config)
     if name in MVPA_MODELS or name in TERM_MODELS:
         return mvpa(dataset, horizon, channels, {**MVPA_MODELS, **TERM_MODELS}[name], lookback)
     if name in TRANSFORMERS:

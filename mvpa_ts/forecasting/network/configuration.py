@@ -86,8 +86,6 @@ class ForecastingConfig:
     level_reversion : bool
         Learn how far each step of the forecast returns from the window's mean towards zero. For series that were
         standardised as a whole, so that zero is their mean.
-    shuffle_channels : bool
-        Train on random channel orders.
     bounded_channels : int or None
         Number of channels, if their forecasts shall stay between two bounds each, which `ForecastingNetwork.set_bounds`
         sets. For values that often lie at a limit: rain, sunshine, sales.
@@ -136,7 +134,6 @@ class ForecastingConfig:
     static_size: int = 0
     normalise: bool = True
     level_reversion: bool = False
-    shuffle_channels: bool = False
     bounded_channels: int | None = None
     location_outputs: tuple[int, ...] | None = None
 
@@ -150,10 +147,7 @@ class ForecastingConfig:
             self, 0, "mixing_heads", "position_size", "num_layers", "future_size", "historic_size",
             "static_size",
         )  # fmt: skip
-        check_flags(
-            self, "regressions", "phase_weights", "normalise", "level_reversion",
-            "shuffle_channels",
-        )  # fmt: skip
+        check_flags(self, "regressions", "phase_weights", "normalise", "level_reversion")
         ways = self.covariates
         if not isinstance(ways, (tuple, list)) or not set(ways) <= set(COVARIATES) or (ways and "maps" not in ways):
             raise ValueError(f"covariates must be () or some of {COVARIATES}, 'maps' among them, got {ways!r}")

@@ -168,6 +168,7 @@ class ForecastingNetwork(nn.Module):
         Returns
         -------
         Tensor, shape (B, h, C, m)
+            Several outputs that all are levels are quantiles, the smallest first.
 
         Raises
         ------
@@ -193,6 +194,11 @@ class ForecastingNetwork(nn.Module):
         attended, scores = self._attended(window, regressed)
         forecast = window.in_units(self._moved(self._own_past(window) + attended, cycle))
         forecast = forecast + self._other_channels_and_features(window) - self._return_to_zero(window)
+        if self.config.num_outputs > 1 and self.config.location_outputs is None:
+            # Quantiles that cross change places in training, so that none has a column of its own. Of quantiles that
+            # are equal each keeps its own gradient; a stable sort is not in ONNX.
+            exported = torch.onnx.is_in_onnx_export()
+            forecast = (forecast.sort(dim=-1) if exported else forecast.sort(dim=-1, stable=True)).values
         if self.regressions is not None:
             moved = self.regressions(forecast[..., self.middle], regressed, scores)
             forecast = forecast + moved[..., None] * self._levels(moved)
@@ -270,8 +276,7 @@ class ForecastingNetwork(nn.Module):
                 window.x * (window.scale / scale),
                 series=window.series,
                 positions=window.positions,
-                # Where channels are shuffled in training, their order says nothing.
-                distances="channel" in config.components and not config.shuffle_channels,
+                distances="channel" in config.components,
                 vectors="content" in config.components,
             )
             added.append(heads)

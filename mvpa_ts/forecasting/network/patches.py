@@ -104,13 +104,7 @@ class PatchEncoder(nn.Module):
         """
         config = self.config
         tokens, token_mask = self._tokens(x, mask, future, historic, static, regressed)
-        order = torch.randperm(x.shape[2], device=x.device) if config.shuffle_channels and self.training else None
-        if order is not None:
-            tokens = tokens[:, :, order]
-            token_mask = None if token_mask is None else token_mask[:, :, order]
         features = self.head_dropout(self.stack(self.dropout(tokens), token_mask=token_mask))
-        if order is not None:
-            features = features[:, :, order.argsort()]
         past, ahead = features.split([config.segments, config.future_segments], dim=1)
         read = rearrange(past, "b t c d -> b c (t d)")
         forecast = rearrange(self.head(read), "b c (h m) -> b h c m", m=config.num_outputs)

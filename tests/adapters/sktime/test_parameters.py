@@ -17,7 +17,6 @@ from support.made_up_series import SMALL, fitted, waves
 
 from mvpa_ts.adapters.sktime import MVPAClassifier, MVPAForecaster, MVPARegressor
 from mvpa_ts.adapters.sktime.panels import HOST_NAMES as PANEL_NAMES
-from mvpa_ts.adapters.sktime.parameters import training_of
 from mvpa_ts.classification import ClassificationConfig, ClassificationTraining
 from mvpa_ts.forecasting import LEVELS, ForecasterTraining, ForecastingConfig
 
@@ -37,7 +36,7 @@ def test_every_parameter_arrives(monkeypatch):
     }  # fmt: skip
     network = {
         "patch_stride": 3, "mlp_dim": 5, "channel_distance": "signed", "max_channels": 9, "attention_dropout": 0.02,
-        "head_dropout": 0.03, "shuffle_channels": True, "phase_weights": True, "mixing_heads": 4,
+        "head_dropout": 0.03, "phase_weights": True, "mixing_heads": 4,
         "level_reversion": True,
     }  # fmt: skip
     training = {
@@ -88,13 +87,6 @@ def test_steps_that_a_short_series_lacks_are_said(changes: dict[str, int], said:
     assert all(map(re.match, said, messages))
 
 
-@pytest.mark.parametrize(("columns", "windows"), [(1, 256), (32, 256), (64, 128), (300, 27), (5000, 8)])
-def test_many_columns_have_fewer_windows_a_step(columns, windows):
-    parameters = MVPAForecaster().get_params()
-    assert training_of(parameters, 5, columns, from_scratch=True).batch_size == windows
-    assert training_of({**parameters, "training": {"batch_size": 19}}, 5, columns, from_scratch=True).batch_size == 19
-
-
 def test_positions_take_a_window_over_few_columns_only():
     y = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 17)))
     window = {
@@ -133,8 +125,8 @@ def test_update_keeps_the_scaling_and_trains_gently(monkeypatch):
 
     monkeypatch.setattr("mvpa_ts.forecasting.fitted.fit_forecaster", catch)
     forecaster.update(y[-5:])
-    assert told["learning_rate"] == pytest.approx(0.1 * forecaster.learning_rate)
-    assert told["linear_learning_rate"] == pytest.approx(0.02)
+    assert told["learning_rate"] == pytest.approx(0.6 * forecaster.learning_rate)
+    assert told["linear_learning_rate"] == pytest.approx(0.12)
     assert told["steps"] == SMALL["finetune_steps"]
     assert told["scalings"] == [forecaster._scaling]
     assert told["start"].network is forecaster.fitted_.network
@@ -147,7 +139,7 @@ def test_steps_of_later_training_are_checked_by_fit(steps: float, message: str, 
         MVPAForecaster(pretrained=pretrained, finetune_steps=steps, max_steps=1).fit(waves(), fh=[3])
 
 
-@pytest.mark.parametrize("name", ["individual", "bounded", "phase_weights", "shuffle_channels"])
+@pytest.mark.parametrize("name", ["individual", "bounded", "phase_weights"])
 def test_switches_are_true_or_false(name: str):
     options = {name: "no"} if name in ("individual", "bounded") else {"network": {name: "no"}, "sp": 3}
     with pytest.raises(ValueError, match=f"{name} must be True or False, got 'no'"):
