@@ -47,7 +47,7 @@ class ForecasterTraining:
     full_rate_steps : float or None
         Most steps for each whole window at which the learning rates are full. With more `steps` in one cycle the rates
         are lowered, because few windows are soon learnt by heart: with half the windows to a quarter in the attention
-        path and to 0.4 in the linear path. The heads that read other channels learn more slowly if no channel tells of
+        path and to half in the linear path. The heads that read other channels learn more slowly if no channel tells of
         another, see `mixing_share`. None never lowers a rate. `epochs` and other schedules do not lower rates either.
     schedule : {"one-cycle", "halving", "constant"}
         How the learning rates change; "halving" begins after the second epoch and is done after every epoch.

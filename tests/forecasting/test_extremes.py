@@ -45,7 +45,9 @@ def test_scale_of_huge_values_is_that_of_ordinary_ones():
     np.testing.assert_allclose(huge.scale / 2.0**1000, ordinary.scale, rtol=1e-12)
 
 
-@pytest.mark.parametrize("counted", [{"steps": 40}, {"epochs": 40}, {"steps": 40, "validation_fraction": 0.3}])
+@pytest.mark.parametrize(
+    "counted", [{"steps": 40}, {"epochs": 40, "batch_size": 256}, {"steps": 40, "validation_fraction": 0.3}]
+)
 def test_training_that_diverges_says_so(counted):
     with pytest.raises(
         FloatingPointError, match=r"diverged by step \d+ of 40, where the loss is .* learning_rate \(1e\+30\)"

@@ -76,7 +76,6 @@ def compare_first_steps(
 def in_host(config: ForecastingConfig, training: ForecasterTraining) -> MVPA:
     """The host's model with every option of the core's."""
     sizes, settings = asdict(config), asdict(training)
-    settings["linear_learning_rate"] = training.linear_learning_rate or training.learning_rate  # the host has its own
     options = {name: value for name, value in sizes.items() if name not in adapter.NETWORK_ELSEWHERE}
     arguments = {name: sizes[field] for field, name in adapter._OWN.items()}
     if config.cycle_length is not None:
