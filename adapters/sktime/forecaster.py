@@ -81,8 +81,8 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         Further options of `ForecasterTraining` by their names there, such as ``{"ridge": 1.0}``.
     pretrained : str or path, optional
         "base", the forecaster that comes with the package, or the folder of another. It forecasts without training, and
-        does not read `X`. Only `channel_order` (neighbours then belong together), `finetune_steps`, `learning_rate` and
-        `random_state` can be set with it.
+        reads `X`. With it can be set `channel_order` (neighbours then belong together), `channel_positions`, `bounded`,
+        `sp`, `finetune_steps`, `learning_rate`, `random_state`, `device` and `verbose`.
     finetune_steps : int, optional
         Steps of `fit` after `pretrain`, and of `update`, at 0.6 of the learning rate. 0 leaves the weights as they are.
         By default 50, and 0 with `pretrained`.
