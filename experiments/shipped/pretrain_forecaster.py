@@ -21,13 +21,16 @@ import sys
 import tempfile
 import time
 from collections import deque
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import torch
 from harness.forecasting.panels import Panels, RealPanels, made_up
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from mvpa_ts.files import replaced
 from mvpa_ts.forecasting.pretrained.base import LEVELS, QUICK, BaseForecaster, Reading
@@ -82,6 +85,40 @@ def batch(
         values, mask, place = made_up(number, channels, total, generator, length + horizon, calendar)
         seen = torch.arange(total)[None, :, None] >= config.lookback - length[:, None, None]
         return Panels(values, mask & seen, place, season), horizon
+
+
+class Readings(Dataset[tuple[Panels, Reading, Tensor]]):
+    """What is read of each batch, by its number, with its loss units; on the CPU, to go from process to process."""
+
+    def __init__(self, arguments: argparse.Namespace, config: BaseConfig) -> None:
+        self.arguments, self.config = arguments, config
+
+    @cached_property
+    def real(self) -> RealPanels | None:
+        """The real panels, where there are any; each process loads its own."""
+        torch.set_flush_denormal(True)
+        data = self.arguments.data
+        return RealPanels(data, torch.device(self.arguments.device)) if data and (data / "panels").is_dir() else None
+
+    @cached_property
+    def network(self) -> BaseForecaster:
+        """No weight of it counts for what is read."""
+        return BaseForecaster(self.config).train()
+
+    def __getitem__(self, index: int) -> tuple[Panels, Reading, Tensor]:
+        arguments, L = self.arguments, self.config.lookback
+        device = torch.device(arguments.device)
+        panels, horizon = batch(arguments.seed, index, arguments.series, self.config, device, self.real)
+        reading = self.network.read(panels.values[:, :L], panels.mask[:, :L], horizon, panels.place, panels.season)
+        return moved((panels, reading, units(panels, L)), torch.device("cpu"))
+
+
+def moved(tensors: Any, device: torch.device) -> Any:
+    """Tuples of tensors, named or not, on a device."""
+    if isinstance(tensors, Tensor):
+        return tensors.to(device, non_blocking=device.type == "cuda")
+    parts = [moved(tensor, device) for tensor in tensors]
+    return type(tensors)(*parts) if hasattr(tensors, "_fields") else tuple(parts)
 
 
 def loss_of(network: BaseForecaster, panels: Panels, reading: Reading, weights: Tensor) -> Tensor:
@@ -191,9 +228,6 @@ def main() -> None:
     )  # fmt: skip
     factors = (1.0, 1.0, QUICK_RATE)
     averaged = Averaged(network)
-    real = None
-    if arguments.data is not None and (arguments.data / "panels").is_dir():
-        real = RealPanels(arguments.data, device)
     checkpoint = arguments.folder / "checkpoint.pt"
     step = 0
     if checkpoint.is_file():
@@ -213,22 +247,22 @@ def main() -> None:
     saved = begun = time.perf_counter()
     mean_loss = math.nan
     pool: deque[tuple[Panels, Reading, Tensor]] = deque(maxlen=POOL)
-    L = config.lookback
-
-    def take(index: int) -> None:
-        panels, horizon = batch(arguments.seed, index, arguments.series, config, device, real)
-        reading = network.read(panels.values[:, :L], panels.mask[:, :L], horizon, panels.place, panels.season)
-        pool.append((panels, reading, units(panels, L)))
-
-    network.train()
     # The pool of a run that goes on holds what that of an undisturbed run would hold.
-    for index in range(-(-step // REUSE))[-POOL:]:
-        take(index)
+    read = -(-step // REUSE)
+    numbers = range(max(0, read - POOL), -(-arguments.steps // REUSE))
+    loader = DataLoader(
+        Readings(arguments, config), batch_size=None, sampler=numbers, num_workers=arguments.readers,
+        multiprocessing_context="spawn" if arguments.readers else None, pin_memory=device.type == "cuda",
+    )  # fmt: skip
+    batches = (moved(reading, device) for reading in loader)
+    for _ in range(min(read, POOL)):
+        pool.append(next(batches))
+    network.train()
     while step < arguments.steps and (now := time.perf_counter()) - begun < 60.0 * arguments.minutes:
         for factor, group in zip(factors, optimizer.param_groups, strict=True):
             group["lr"] = factor * arguments.learning_rate * rate(step, arguments.steps)
         if step % REUSE == 0:
-            take(step // REUSE)
+            pool.append(next(batches))
         place = len(pool) - 1
         if step % REUSE:
             place = random.Random(f"{arguments.seed} {step}").randrange(len(pool))
@@ -281,6 +315,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--readers", type=int, default=0, help="processes that read batches beside the training")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--every", type=int, default=1000, help="steps between two validations")
     parser.add_argument("--export", type=Path, help="write the averaged weights to this folder")

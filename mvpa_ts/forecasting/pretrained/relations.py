@@ -33,7 +33,8 @@ MOST_ROWS = 12_000
 """Rows of a pooled regression; of more, every second or third is read."""
 _TRIED_LAGS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48)
 _BOUND = 20.0
-_ROWS_AT_ONCE, _FACTORS_AT_ONCE = 8192, 4  # so many stay in the cache
+_AT_ONCE = {"cpu": (8192, 4), "cuda": (1 << 20, 512)}
+"""Rows and factors that are worked on together: so many stay in a CPU's cache; a GPU wants few, large calls."""
 
 
 def relation_forecasts(
@@ -130,6 +131,7 @@ class _Regressions:
         # Origins before which all is fitted on: the last target of a fit lies before its origins.
         self.fits = sorted({back for back in self.origins if LEAST_BACK <= back <= self.tried}, reverse=True)
         self.fits = self.fits or [self.tried]
+        self.at_once = _AT_ONCE.get(self.x.device.type, _AT_ONCE["cuda"])
 
     def features(self, x: Tensor, every: int = 1, targets: int = 0, series: slice = slice(None)) -> Tensor:
         """Features of every so many windows of `reach` steps, [G, C, R, F], and room for targets; `x` is [G, C, ·].
@@ -168,7 +170,7 @@ class _Regressions:
         for index, stop in enumerate(stops):
             last = range(first, max(stop, first + 1), every)[-1]
             before_stop = torch.arange(first - stop, last + 1 - stop, every, device=self.x.device)
-            at_once = max(1, _ROWS_AT_ONCE // (B * len(before_stop)))
+            at_once = max(1, self.at_once[0] // (B * len(before_stop)))
             for series in (slice(begin, begin + at_once) for begin in range(0, C, at_once)):
                 rows = self.features(padded[:, :, first + 1 : last + 1 + self.reach], every, self.block, series)
                 targets = self.x[:, series, first + 1 : last + self.block + 1].unfold(2, self.block, 1)
@@ -216,7 +218,7 @@ class _Regressions:
         # Sums over all series lie too far above the penalty for single precision; those of one series do not.
         dtype = torch.float64 if self.pooled else sums.dtype
         sums = sums.flatten(0, 1 if self.pooled else 2).to(dtype)  # [N, F, F + block]
-        parts = sums.split(_FACTORS_AT_ONCE), penalty.flatten(1).expand(P, len(sums)).split(_FACTORS_AT_ONCE, 1)
+        parts = sums.split(self.at_once[1]), penalty.flatten(1).expand(P, len(sums)).split(self.at_once[1], 1)
         steps = math.ceil(horizon / self.block)
         rows = len(backs) * steps * (C if self.pooled else 1)
         solutions: Iterable[Callable[[Tensor], Tensor]] = (
@@ -226,7 +228,7 @@ class _Regressions:
         blocks: list[Tensor] = []
         for _ in range(steps):
             features = self.features(before)[:, :, 0].to(dtype)
-            every = rearrange(features, f"(p m o b) c f -> p {together} f", **axes).split(_FACTORS_AT_ONCE, 1)
+            every = rearrange(features, f"(p m o b) c f -> p {together} f", **axes).split(self.at_once[1], 1)
             step = torch.cat([solution(some) for solution, some in zip(solutions, every, strict=True)], 1)
             step = step.to(before.dtype).clamp(-_BOUND, _BOUND)
             blocks.append(rearrange(step, f"p {together} h -> (p m o b) c h", **axes))
