@@ -43,7 +43,7 @@ class PretrainedMVPA(PanelModel):
     n_series : int, optional
         Not needed: `fit` and `predict` take any number of series.
     base : str, default "base"
-        Name of the shipped forecaster, or a folder with another one.
+        "base" or "small", which the package holds, or a folder with another one.
     ordered : bool, default False
         Whether series that are neighbours by name (or by `channel_order`) belong together, as sensors along a line do.
     season : int, optional

@@ -80,7 +80,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
     training : dict, optional
         Further options of `ForecasterTraining` by their names there, such as ``{"ridge": 1.0}``.
     pretrained : str or path, optional
-        "base", the forecaster that comes with the package, or the folder of another. It forecasts without training, and
+        "base" or "small", which come with the package, or the folder of another. It forecasts without training, and
         reads `X`. With it can be set `channel_order` (neighbours then belong together), `channel_positions`, `bounded`,
         `sp`, `finetune_steps`, `learning_rate`, `random_state`, `device` and `verbose`.
     finetune_steps : int, optional

@@ -20,6 +20,7 @@ from mvpa_ts.forecasting.pretrained.seasons import season_of
 
 NAIVE = "seasonal naive"
 PRETRAINED = "MVPA, pretrained"
+SMALL = "MVPA, pretrained, small"
 FORMER = tuple(f"MVPA, pretrained, {which} weights" for which in ("first", "second", "third", "fourth"))
 """Rows of weights shipped before, each a look at the sets; not run any more.
 
@@ -134,6 +135,7 @@ def trained(model: str) -> Callable[[str], Forecast]:
 MODELS: dict[str, Callable[[str], Forecast]] = {
     NAIVE: seasonal_naive,
     PRETRAINED: pretrained,
+    SMALL: lambda _: pretrained("small"),
     "AutoETS": classical("AutoETS"),
     "AutoTheta": classical("AutoTheta"),
     "NHITS, trained": trained("NHITS"),

@@ -59,6 +59,6 @@ def mvpa_forecaster_base(**changes: Any) -> BaseConfig:
 
 
 def mvpa_forecaster_small(**changes: Any) -> BaseConfig:
-    """A small one, under half a million weights; `changes` replace fields."""
+    """The one that the package ships as "small", .3 million weights, for edge use; `changes` replace fields."""
     sizes: dict[str, Any] = {"dim": 64, "num_heads": 4, "mlp_dim": 128, "blocks": "tpt"}
     return BaseConfig(**(sizes | changes))
