@@ -29,7 +29,7 @@ def forecast(df: Any, forecast: Any, pred_interval: Any = None, *, series: Itera
     pred_interval : pandas.DataFrame, optional
         What sktime's `predict_interval` gave. Frames of neuralforecast hold their intervals already.
     series : iterable, optional
-        Names of the series to draw, by default the first 12.
+        Names of the series to draw, by default the first 12, as the title then says.
 
     Returns
     -------
@@ -69,7 +69,7 @@ def forecast(df: Any, forecast: Any, pred_interval: Any = None, *, series: Itera
         raise ValueError(f"series must be in df and in forecast, got {strange[:5]}; forecast has {list(lines)[:5]}")
     # A panel of hundreds would be a wall of stamps; who wants others names them.
     names = names[:_MOST] if series is None else names
-    figure, axes = _figure(len(names))
+    figure, axes = _figure(len(names), len(lines) if series is None else 0)
     for axis, name in zip(axes, names, strict=True):
         steps, levels = lines[name]
         past, truth = observed[name]
@@ -95,7 +95,7 @@ def anomalies(found: Any, *, series: Iterable[Any] | None = None) -> Figure:
     found : pandas.DataFrame
         What `detect_anomalies` gave.
     series : iterable, optional
-        Names of the series to draw, by default the first 12.
+        Names of the series to draw, by default the first 12, as the title then says.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def anomalies(found: Any, *, series: Iterable[Any] | None = None) -> Figure:
     names = _chosen(series, rows, "found")[: _MOST if series is None else None]
     if strange := [name for name in names if name not in rows]:
         raise ValueError(f"series must be in found, got {strange[:5]}; found has {list(rows)[:5]}")
-    figure, axes = _figure(len(names))
+    figure, axes = _figure(len(names), len(rows) if series is None else 0)
     for axis, name in zip(axes, names, strict=True):
         row = rows[name]
         axis.plot(row["ds"], row["y"], color="black", linewidth=1.0, label="observed")
@@ -214,8 +214,8 @@ def _chosen(series: Iterable[Any] | None, given: Iterable[Any], argument: str) -
     return names
 
 
-def _figure(count: int) -> tuple[Figure, list[Any]]:
-    """A figure with so many axes, two beside each other."""
+def _figure(count: int, available: int = 0) -> tuple[Figure, list[Any]]:
+    """A figure with so many axes, two beside each other; its title says if more series are available."""
     # Loaded here, so that whoever draws nothing needs no matplotlib.
     try:
         from matplotlib import pyplot
@@ -228,6 +228,8 @@ def _figure(count: int) -> tuple[Figure, list[Any]]:
     )
     for empty in axes.flat[count:]:
         empty.remove()
+    if available > count:
+        figure.suptitle(f"{count} of {available} series: series=[…] draws others")
     return figure, list(axes.flat[:count])
 
 

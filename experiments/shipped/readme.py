@@ -2,7 +2,7 @@
 
 python experiments/shipped/readme.py            # rewrites the pages between their markers
 python experiments/shipped/readme.py --quick    # only says whether the pages agree with the tables
-python experiments/shipped/readme.py --figures  # draws the README's pictures anew: what its examples give
+python experiments/shipped/readme.py --figures  # draws the README's pictures anew: the first looks a year back
 """
 
 from __future__ import annotations

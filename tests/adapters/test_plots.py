@@ -144,6 +144,14 @@ def test_anomalies_are_points_and_full_where_their_source_is():
         plots.anomalies(found, series=["c"])
 
 
+def test_the_title_says_that_more_series_could_be_drawn():
+    df = long_frame({f"s{number:02}": np.ones(10) for number in range(30)}, STEPS)
+    judged = df.assign(forecast=0.0, anomaly=False, source=False)
+    for draw, frames in ((plots.forecast, (df, df.rename(columns={"y": "naive"}))), (plots.anomalies, (judged,))):
+        assert draw(*frames).get_suptitle() == "12 of 30 series: series=[…] draws others"
+        assert draw(*frames, series=["s20"]).get_suptitle() == ""
+
+
 def test_what_is_marked_as_missing_is_not_drawn():
     df = long_frame({"a": np.array([1.0, 0.0, 3.0])}, STEPS[:3]).assign(available_mask=[1, 0, 1])
     (axis,) = plots.forecast(df, long_frame({"a": np.ones(2)}, STEPS[3:5], "MVPA")).axes

@@ -73,6 +73,11 @@ def recipes(names: Names) -> None:
         assert len(names[name]) == 48
         assert np.isfinite(names[name].drop(columns=["unique_id", "ds"]).to_numpy()).all()
     assert Path("forecast.png").exists()
+    # The season repeated is what pandas gives when each series is shifted by a day.
+    panel, tested = names["panel"], names["tested"].set_index(["unique_id", "ds"])
+    shifted = panel.assign(naive=panel.groupby("unique_id")["y"].shift(24)).set_index(["unique_id", "ds"])
+    np.testing.assert_allclose(tested["naive"], shifted["naive"].reindex(tested.index), rtol=1e-6)
+    assert len(tested) == 48
     # What the price does is known, and what the panel does without it.
     change = names["priced_forecast"]["MVPA-median"] - names["forecast"]["MVPA-median"] + 2.0 * names["ahead"]["price"]
     assert change.abs().mean() < 0.5
@@ -141,7 +146,7 @@ PAGES = {
     ),
     "forecasting.md": Page(3),
     "guides/explanations.md": Page(2, explanations, needs=("neuralforecast", "captum", "matplotlib")),
-    "guides/recipes.md": Page(12, recipes, needs=("neuralforecast", "sktime", "mne", "matplotlib")),
+    "guides/recipes.md": Page(11, recipes, needs=("neuralforecast", "sktime", "mne", "matplotlib")),
     "guides/sweeps.md": Page(1, sweeps, needs=("neuralforecast",)),
     "mvpformer.md": Page(6, needs=("peft",)),
     "neuralforecast.md": Page(15, neuralforecast, finite_forecast, needs=("neuralforecast", "darts")),
