@@ -46,7 +46,9 @@ Examples: mvpformer detect patient.edf -o results
           mvpformer detect patient.edf --model runs/patient/model -o results
 
 Baselines go the same way: --model line-length, --model regression FILE (the regression.json that finetune wrote beside
-the model), --model brainmaze (the published model of brainmaze-eeg-models, where it is installed).
+the model), --model brainmaze (the published model of brainmaze-eeg-models, where it is installed). line-length is
+positive where channels change by more than 10 µV from sample to sample at 512 Hz: a rule to compare with, where the
+background is about 5 µV. A stronger one needs --model line-length FILE, the line-length.json that finetune wrote.
 """
 
 

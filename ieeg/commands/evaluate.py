@@ -80,8 +80,7 @@ def main(arguments: list[str]) -> None:
     # A table of NaN would look like a result.
     if not any(result.hours_scored for result in results):
         raise CommandError(
-            f"nothing was compared: no segment of the {len(folders)} recordings has a probability, all were skipped; "
-            f"{RUN} of each says why"
+            f"nothing was compared: no segment has a probability, all were skipped; {RUN} of each recording says why"
         )
     report = cohort_report(results, swec_groups(by_subject), seed=options.seed)
     # The page comes last: where it is there, figures and tables are of one run.

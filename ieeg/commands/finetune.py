@@ -7,10 +7,14 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mvpa_ts.ieeg.commands.main import check_model
 from mvpa_ts.ieeg.commands.training_arguments import USAGE, with_named_configs
+
+if TYPE_CHECKING:
+    from mvpa_ts.ieeg.preprocessing.segments import Segments
+    from mvpa_ts.ieeg.recordings.recording import Recording
 
 CONFIGS = {
     "patient": "finetune-patient.yaml",
@@ -43,7 +47,7 @@ DIR receives checkpoints/last.ckpt; csv/ and tensorboard/, each with a folder ve
 (losses; validation AUROC, average precision, F1 and kappa of raw decisions; in csv/ the settings too, config.yaml); and
 at the end model/ (safetensors), which 'mvpformer detect --model DIR/model' reads. With --model.method lora it also
 receives adapter/, as peft writes it. Line length, a logistic regression and, where it is installed, brainmaze are
-compared on the same validation segments: the last line says which is best, validation.csv has the numbers, and
+compared on the same validation segments: a line says which has the highest AUROC, validation.csv the rest, and
 model/line-length.json and model/regression.json are for 'mvpformer detect --model regression FILE'."""
 
 
@@ -69,9 +73,35 @@ def main(arguments: list[str]) -> None:
         context_from=("model.base", "model.architecture"),
         context=_context,
         next_command="mvpformer detect RECORDING --model {model} -o results",
+        before=_say_if_networks_cannot_count,
         train_others=_train_others,
     )
     run_training(arguments, task)
+
+
+def _say_if_networks_cannot_count(config: Any, training: Sequence[Recording], validation: Sequence[Recording]) -> None:
+    """Print that networks will train for nothing, before the minutes that it takes."""
+    from mvpa_ts.ieeg.preprocessing.segments import Segments
+
+    reason = _too_little([Segments(recording) for recording in validation])
+    if config.linear and config.members > 1 and reason:
+        print(
+            f"the regression will decide alone, because {reason}: the {config.members} networks train, and have no "
+            "weight. --members 1 gives the same decisions sooner",
+            file=sys.stderr,
+        )
+
+
+def _too_little(validation: Sequence[Segments]) -> str | None:
+    """Why recordings that validate cannot show that networks help, if they cannot."""
+    from mvpa_ts.ieeg.scoring.comparison import MIN_SEGMENTS
+    from mvpa_ts.ieeg.scoring.words import MIN_SEIZURES
+
+    if sum(len(segments.recording.seizures or []) for segments in validation) < MIN_SEIZURES:
+        return f"fewer than {MIN_SEIZURES} seizures validate"
+    if sum(segments.num_segments for segments in validation) < MIN_SEGMENTS:
+        return f"fewer than {MIN_SEGMENTS} segments validate"
+    return None
 
 
 def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:
@@ -209,15 +239,13 @@ def _add_linear(training: Any, data: Any, model: Path, device: Any) -> None:
     from mvpa_ts.ieeg.detection.features import blocks, segment_features
     from mvpa_ts.ieeg.detection.linear import choose_network_weight, fit_linear, save_linear
     from mvpa_ts.ieeg.detection.networks import load_networks
-    from mvpa_ts.ieeg.scoring.comparison import MIN_SEGMENTS
-    from mvpa_ts.ieeg.scoring.words import MIN_SEIZURES
+    from mvpa_ts.ieeg.model.seen_subjects import save_training_channels
 
+    save_training_channels(model, [segments.recording for segments in data.training.segments])
     linear = fit_linear(training)
     validation = [] if data.validation is None else data.validation.segments
-    seizures = sum(len(segments.recording.seizures or []) for segments in validation)
-    few = seizures < MIN_SEIZURES
-    reason = f"fewer than {MIN_SEIZURES} seizures validate" if few else f"fewer than {MIN_SEGMENTS} segments validate"
-    if not few and sum(segments.num_segments for segments in validation) >= MIN_SEGMENTS:
+    reason = _too_little(validation)
+    if reason is None:
         networks = Detector(load_networks(model), device=device)
         probabilities = np.concatenate([networks.detect_segments(segments).probabilities for segments in validation])
         features = np.concatenate([segment_features(*block) for segments in validation for block in blocks(segments)])

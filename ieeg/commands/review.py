@@ -82,6 +82,7 @@ def train_again(arguments: list[str]) -> None:
     from mvpa_ts.ieeg.commands.main import check_model
     from mvpa_ts.ieeg.detection.review import load_review, retrain
     from mvpa_ts.ieeg.recordings.reading import read_recording
+    from mvpa_ts.ieeg.scoring.words import counted
 
     check_model(options.model)
     if len(options.from_review) != len(options.recordings):
@@ -92,5 +93,5 @@ def train_again(arguments: list[str]) -> None:
     reviews = [load_review(folder) for folder in options.from_review]
     recordings = [read_recording(file, **reading_options(options)) for file in options.recordings]
     retrain(options.model, [*zip(reviews, recordings, strict=True)], options.output)
-    events = sum(len(item.events) for item in reviews)
-    print(f"trained on {events} reviewed events; next: mvpformer detect FILE --model {options.output}/model -o results")
+    events = counted(sum(len(item.events) for item in reviews), "reviewed event")
+    print(f"trained on {events}; next: mvpformer detect FILE --model {options.output}/model -o results")

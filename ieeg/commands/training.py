@@ -24,6 +24,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from mvpa_ts.blocks import ParallelBlock
 from mvpa_ts.ieeg.commands.main import CommandError, suggestions
 from mvpa_ts.ieeg.commands.training_arguments import SUBCOMMANDS, as_lists, without_simulation
+from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.training.data_module import RecordingDataModule
 from mvpa_ts.ieeg.training.loggers import writing_errors_once
 from mvpa_ts.ieeg.training.module import TrainingModule
@@ -46,6 +47,8 @@ class TrainingTask:
         How they decide them.
     next_command : str
         What to do with the model, whose folder stands for ``{model}``.
+    before : callable, optional
+        Called with the settings and the recordings that train and validate, before anything is written or trained.
     train_others : callable, optional
         With it there is an option ``--members``, the number of networks. It is called after the first is trained, with
         the `TrainingCLI` of that run and a function that runs the same command again with some arguments more.
@@ -57,6 +60,7 @@ class TrainingTask:
     context_from: str | tuple[str, ...]
     context: Callable[..., int]
     next_command: str
+    before: Callable[[Any, Sequence[Recording], Sequence[Recording]], None] | None = None
     train_others: Callable[[TrainingCLI, Callable[[Sequence[str]], object]], None] | None = None
 
 
@@ -207,6 +211,10 @@ class TrainingCLI(LightningCLI):
     def _run_subcommand(self, subcommand: str) -> None:
         if self.task.train_others is not None and subcommand == "fit":
             _check_members(self.config[subcommand], self.trainer.world_size)
+        # Before a logger makes the folder: a mistyped path would leave an empty one.
+        recordings = self.datamodule.open()
+        if self.task.before is not None and subcommand == "fit":
+            self.task.before(self.config[subcommand], *recordings)
         with writing_errors_once(), _interruptible(self.files, subcommand):
             super()._run_subcommand(subcommand)
 

@@ -79,8 +79,8 @@ def split_subjects(
             leaked.append((other, subject))
     if leaked:
         warnings.warn(
-            f"{len(leaked)} subjects are in two parts under two names, such as {leaked[0]}: their scores are scores "
-            "on training data",
+            f"{len(leaked)} subject{' is' if len(leaked) == 1 else 's are'} in two parts under two names, such as "
+            f"{leaked[0]}: their scores are scores on training data",
             stacklevel=2,
         )
     return Split(uses["train"], uses["validation"], uses["test"], tuple(leaked))

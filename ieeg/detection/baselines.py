@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.constants import BRAINMAZE, LINE_LENGTH, REGRESSION, SEGMENT_SECONDS
+from mvpa_ts.ieeg.detection.detection import Detection
 from mvpa_ts.ieeg.detection.detector import Detector
 from mvpa_ts.ieeg.detection.features import (
     NUM_FEATURES,
@@ -341,6 +342,20 @@ class BaselineDetector(Detector):
 
     def _sizes(self) -> dict[str, Any]:
         return self.baseline.settings()
+
+    def _detection(self, segments: Segments, probabilities: Floats) -> Detection:
+        detection = super()._detection(segments, probabilities)
+        share = np.mean(detection.probabilities > self.threshold)
+        # No number of the file scales it, so that a strong background is one long seizure.
+        if isinstance(self.baseline, LineLength) and share > 0.5:
+            level = "the level of the patient (--model line-length, with the file that finetune wrote) or "
+            warnings.warn(
+                f"{segments.recording.name}: {share:.0%} of the segments are positive. Line length says 0.5 at "
+                f"{self.baseline.level:.3g} µV, which a strong background exceeds without a seizure: take "
+                f"{level if self.baseline.quiet is None else ''}a higher --threshold",
+                stacklevel=2,
+            )
+        return detection
 
     def _scored(self, segments: Segments, first: int, progress: bool) -> Iterator[Floats]:
         from tqdm.auto import tqdm

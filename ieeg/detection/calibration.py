@@ -130,8 +130,8 @@ def calibrate(
     Raises
     ------
     ValueError
-        A recording states seizures, or is a copy of another; or the quiet hours are too few for the rate: the error
-        says what they can promise, and how many hours the rate needs.
+        A recording states seizures, trained the detector, or is a copy of another; or the quiet hours are too few for
+        the rate: the error says what they can promise, and how many hours the rate needs.
 
     Examples
     --------
@@ -152,10 +152,16 @@ def calibrate(
         )
     for recording in quiet:
         if recording.seizures:
-            onset, offset = recording.seizures[0]
+            (onset, offset), count = recording.seizures[0], len(recording.seizures)
             raise ValueError(
-                f"{recording.name} is not quiet: it states {len(recording.seizures)} seizures, the first from "
+                f"{recording.name} is not quiet: it states {count} seizure{'s' * (count != 1)}, the first from "
                 f"{onset:g} to {offset:g} s. Leave it out, or give its quiet stretches as recordings of their own"
+            )
+        # A detector raises few alarms where it was taught that there is nothing.
+        if detector.was_taught(recording):
+            raise ValueError(
+                f"{recording.name} trained the detector, so its hours promise nothing for others: give quiet "
+                "recordings that did not train it"
             )
         detection = detector.detect(recording)
         scores.append((detection.probabilities, detection.starts))

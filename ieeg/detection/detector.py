@@ -32,7 +32,7 @@ from mvpa_ts.ieeg.detection.rules import RULES, EventRules, RuleName, event_rule
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.ieeg.events import segment_labels, unscored_stretches
 from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS, folder_of, warn_of_unfinished
-from mvpa_ts.ieeg.model.seen_subjects import trained_on
+from mvpa_ts.ieeg.model.seen_subjects import other_channels, read_training_recordings, recording_hash, trained_on
 from mvpa_ts.ieeg.model.sliding import sliding_features
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import MOST_CHANNELS, with_channels
@@ -216,7 +216,24 @@ class Detector:
         preprocessing = preprocessing.resolve(recording)
         segments = with_channels(Segments(recording, preprocessing), self.channels, most=self._most_channels())
         self._check_channels(recording, len(segments.channel_names))
+        self._warn_of_channels(recording)
         return segments
+
+    def _warn_of_channels(self, recording: Recording) -> None:
+        """Name channels in which a recording differs from those that trained one patient's detector."""
+        others = ([], []) if self._folder is None else other_channels(recording, self._folder)
+        differences = [
+            f"{', '.join(names[:5])}{', …' * (len(names) > 5)} {word}"
+            for names, word in zip(others, ("missing here", "unknown there"), strict=True)
+            if names
+        ]
+        if differences:
+            warnings.warn(
+                f"{recording.name} has other channels than the recordings that trained the detector: "
+                f"{'; '.join(differences)}. It then measures other places, so look at its events with more doubt, or "
+                "finetune again with recordings like this one",
+                stacklevel=3,
+            )
 
     def _most_channels(self) -> int:
         """How many channels "auto" selects."""
@@ -300,6 +317,11 @@ class Detector:
             implausible_samples=segments.implausible_samples,
             notes=recording.notes,
         )
+
+    def was_taught(self, recording: Recording) -> bool:
+        """Whether this very recording is known to have trained the detector."""
+        taught = None if self._folder is None else read_training_recordings(self._folder)
+        return taught is not None and recording_hash(recording) in taught
 
     def _trained_on(self, recording: Recording) -> bool | None:
         """Whether the networks were trained on a recording or its subject, with a warning; None if nothing says so."""

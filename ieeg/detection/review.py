@@ -24,6 +24,7 @@ from mvpa_ts.ieeg.model.seen_subjects import (
     read_training_recordings,
     read_training_subjects,
     recording_hash,
+    save_training_channels,
     save_training_subjects,
     subject_hash,
 )
@@ -210,6 +211,7 @@ def retrain(
         {*subjects, *(subject_hash(recording.subject_name) for recording in seen)},
         None if recordings is None else {*recordings, *(recording_hash(recording) for recording in seen)},
     )
+    save_training_channels(partial, seen)
     partial.rename(target)
     return linear
 

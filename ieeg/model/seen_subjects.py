@@ -1,4 +1,4 @@
-"""Subjects and recordings that a model was trained on, as hashes beside its weights: names must stay private."""
+"""Subjects, recordings and channels that a model was trained on, beside its weights; people's names as hashes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mvpa_ts.files import read_config, write_json
+from mvpa_ts.ieeg.recordings.channels import natural_key, plain_name
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.swec_table import identity
 
@@ -75,6 +76,31 @@ def _hashes(path: Path, key: str, *, needed: bool) -> frozenset[str] | None:
     if not isinstance(hashes, list) or not all(isinstance(text, str) for text in hashes):
         raise ValueError(f"{path} must hold a list of hashes, {key}, got {hashes!r}")
     return frozenset(hashes)
+
+
+def save_training_channels(folder: str | os.PathLike[str], recordings: Iterable[Recording]) -> None:
+    """Add to training.json which channels the recordings of one patient have, each kind of recording once."""
+    path = Path(folder) / TRAINING_NAME
+    channels = {tuple(sorted(map(plain_name, recording.channel_names))) for recording in recordings}
+    write_json(path, read_config(path) | {"channels": sorted(channels)})
+
+
+def other_channels(recording: Recording, folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
+    """Channels that all training recordings have and this one lacks, and those that none has; none if nothing says so.
+
+    Raises a ValueError if training.json is damaged.
+    """
+    path = Path(folder) / TRAINING_NAME
+    kinds = read_config(path).get("channels", []) if path.is_file() else []
+    if not isinstance(kinds, list) or not all(
+        isinstance(names, list) and all(isinstance(name, str) for name in names) for names in kinds
+    ):
+        raise ValueError(f"{path} must hold lists of channels' names, channels, got {kinds!r:.100}")
+    if not kinds:
+        return [], []
+    names = {*map(plain_name, recording.channel_names)}
+    missing, unknown = set.intersection(*map(set, kinds)) - names, names.difference(*kinds)
+    return sorted(missing, key=natural_key), sorted(unknown, key=natural_key)
 
 
 def trained_on(recording: Recording, folder: str | os.PathLike[str]) -> bool | None:

@@ -49,9 +49,9 @@ class SegmentComparison:
         numbers = ", ".join(f"{name} {row['auroc']:.3f} ({row['auprc']:.3f})" for name, row in self.rows.items())
         sentences = [f"{counts}: AUROC (AUPRC) of {numbers}."]
         if len(self.best) > 1:
-            sentences.append(f"Equally good: {', '.join(self.best)}.")
+            sentences.append(f"The same highest AUROC on these segments: {', '.join(self.best)}.")
         elif len(self.rows) > 1:
-            sentences.append(f"Best: {self.best[0]}.")
+            sentences.append(f"The highest AUROC on these segments: {self.best[0]}.")
         if self.segments < MIN_SEGMENTS or self.seizures < MIN_SEIZURES:
             sentences.append(
                 f"This is too little to trust: fewer than {MIN_SEIZURES} seizures or {MIN_SEGMENTS} segments."

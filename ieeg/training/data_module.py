@@ -188,6 +188,7 @@ class RecordingDataModule(pl.LightningDataModule):
         self.subjects = subjects
         self.reading = {"unit": unit, "rate": rate, "truncated": truncated, "seizure_words": tuple(seizure_words)}
         self.seed = seed
+        self._recordings: tuple[list[Recording], list[Recording]] | None = None
         self.training: SpanDataset | None = None
         self.validation: SpanDataset | None = None
         self.past = False
@@ -199,8 +200,7 @@ class RecordingDataModule(pl.LightningDataModule):
         # Lightning calls this again for validation, and recordings are opened once.
         if self.training is not None:
             return
-        train, held_out = self._divided()
-        check_copies(train, held_out, self.allow_duplicates)
+        train, held_out = self.open()
         if self.trainer is not None:
             config = self.trainer.lightning_module.config
             self.past = config.amplitude == "bands"
@@ -213,6 +213,14 @@ class RecordingDataModule(pl.LightningDataModule):
         elif stage == "fit" and self.trainer is not None:
             # Without this Lightning asks for a loader and warns that it is empty.
             self.trainer.limit_val_batches = 0
+
+    def open(self) -> tuple[list[Recording], list[Recording]]:
+        """Recordings that train and those that validate, opened once."""
+        if self._recordings is None:
+            train, held_out = self._divided()
+            check_copies(train, held_out, self.allow_duplicates)
+            self._recordings = train, held_out
+        return self._recordings
 
     def _divided(self) -> tuple[list[Recording], list[Recording]]:
         """Split the recordings into those that train and those that validate."""

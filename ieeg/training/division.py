@@ -125,7 +125,7 @@ def long_enough(segments: Sequence[Segments], span: int, use: str) -> list[Segme
     short = [item for item in segments if item.num_segments < span]
     if short:
         names = ", ".join(f"{item.recording.name} ({item.num_segments})" for item in short[:5])
-        message = f"{use} needs {span} segments of 5 s of a recording; {len(short)} have fewer, such as {names}"
+        message = f"{use} needs {span} segments of 5 s of a recording; fewer have {names}{', …' * (len(short) > 5)}"
         if len(short) == len(segments):
             raise ValueError(
                 f"{message}: give longer recordings, or choose a shorter context (--model.architecture.context in "

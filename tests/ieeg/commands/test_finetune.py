@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from mvpa_ts.ieeg import Detector, mvpformer_tiny, simulate_recording
+from mvpa_ts.ieeg.commands import finetune as finetune_command
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.linear import load_linear
 from mvpa_ts.ieeg.detection.networks import load_networks
@@ -133,6 +134,28 @@ def test_a_linear_part_stands_beside_networks_that_have_shown_nothing_yet(tmp_pa
     table = pd.read_csv(tmp_path / "run" / "validation.csv", index_col="detector")
     probabilities = Detector(model, rules="none", channels="all").detect(third).probabilities
     assert (probabilities > 0.5).sum() == table.loc["the detector", ["found", "false"]].sum()
+
+
+def test_a_mistyped_path_leaves_no_folder(tmp_path, capsys):
+    first, *_ = map(str, patient(tmp_path))
+    files = ["--data.recordings", first, str(tmp_path / "rum2.edf"), "--data.validation_recordings", "[]"]
+    assert finetune(tmp_path / "run", *files) == 1
+    assert "no file or folder" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("seizures", "reason"), [(4, "5 seizures"), (5, "100 segments"), (6, None)])
+def test_networks_that_cannot_count_are_named_before_they_train(seizures, reason, capsys):
+    duration = 60.0 if reason else 500.0  # 100 segments
+    events = [(2.0 * start, 2.0 * start + 1) for start in range(seizures)]
+    recording = simulate_recording("P1", num_channels=2, duration=duration, num_seizures=0).with_seizures(events)
+    before = finetune_command._say_if_networks_cannot_count
+    before(SimpleNamespace(linear=True, members=3), [], [recording])
+    said = capsys.readouterr().err
+    assert (f"decide alone, because fewer than {reason} validate: the 3 networks train" in said) == (reason is not None)
+    before(SimpleNamespace(linear=True, members=1), [], [recording])
+    before(SimpleNamespace(linear=False, members=3), [], [recording])
+    assert capsys.readouterr().err == ""
 
 
 def test_the_last_step_is_validated_whatever_the_interval(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -59,6 +60,14 @@ def test_line_length_is_not_scaled_by_the_file():
     """A recording that is all seizure stands out as much as a seizure in a quiet one."""
     loud, quiet = recording(0, gain=6.0), recording(1)
     assert scores(LineLength(), loud).min() > scores(LineLength(), quiet).max()
+
+
+def test_a_background_that_is_positive_throughout_is_named():
+    with pytest.warns(UserWarning, match=r"R0: 100% of the segments are positive\. Line length says 0\.5 at 10 µV"):
+        BaselineDetector("line-length").detect(recording(0, gain=6.0))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*are positive")
+        BaselineDetector(LineLength(quiet=70.0)).detect(recording(0, gain=6.0))
 
 
 def test_regression_learns_a_focus_and_takes_other_channels():

@@ -7,10 +7,11 @@ import pytest
 
 from mvpa_ts.ieeg import simulate_recording
 from mvpa_ts.ieeg.commands.main import main
-from mvpa_ts.ieeg.detection.baselines import BaselineDetector
+from mvpa_ts.ieeg.detection.baselines import BaselineDetector, LineLength
 from mvpa_ts.ieeg.detection.calibration import calibrate, calibrate_scores, load_calibration
 from mvpa_ts.ieeg.detection.detection import read_detection
 from mvpa_ts.ieeg.detection.rules import RULES, EventRules, probabilities_to_events
+from mvpa_ts.ieeg.model.seen_subjects import recording_hash, save_training_subjects, subject_hash
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
 SZCORE = RULES["szcore"]
@@ -87,8 +88,18 @@ def test_hours_without_a_score_do_not_count_and_bad_values_are_named():
 
 def test_a_recording_that_states_a_seizure_is_not_quiet():
     recording = simulate_recording("S01", num_channels=2, duration=120.0, num_seizures=1)
-    with pytest.raises(ValueError, match="S01_session0 is not quiet: it states 1 seizures, the first from"):
+    with pytest.raises(ValueError, match="S01_session0 is not quiet: it states 1 seizure, the first from"):
         calibrate(BaselineDetector("line-length"), [recording], 400.0)
+
+
+def test_what_trained_a_detector_promises_nothing(tmp_path):
+    taught, other = (simulate_recording("S01", seed=n, num_channels=2, duration=600.0, num_seizures=0) for n in (1, 2))
+    LineLength(quiet=9.0).save(tmp_path / "line-length.json")
+    save_training_subjects(tmp_path, [subject_hash("S01")], [recording_hash(taught)])
+    detector = BaselineDetector(tmp_path / "line-length.json")
+    assert calibrate(detector, [other], 400.0).alarms == 0
+    with pytest.raises(ValueError, match="S01_session0 trained the detector, so its hours promise nothing for others"):
+        calibrate(detector, [other, taught], 400.0)
 
 
 def test_detect_takes_what_calibrate_wrote_and_no_other_model(tmp_path, capsys):

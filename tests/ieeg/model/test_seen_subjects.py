@@ -16,11 +16,13 @@ from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.saved import RUN
 from mvpa_ts.ieeg.model.seen_subjects import (
     TRAINING_NAME,
+    other_channels,
     read_training_recordings,
     read_training_subjects,
     recording_hash,
     refuse_seen,
     refuse_seen_recordings,
+    save_training_channels,
     save_training_subjects,
     subject_hash,
     trained_on,
@@ -134,6 +136,7 @@ def test_other_recordings_of_a_subject_are_no_training_data(tmp_path, capsys):
     model = tmp_path / "run" / "model"
     read = [read_recording(file) for file in files]
     assert read_training_recordings(model) == {recording_hash(read[0])}
+    assert json.loads((model / TRAINING_NAME).read_text())["channels"] == [sorted(read[0].channel_names)]
     renamed = tmp_path / "renamed.edf"
     files[0].rename(renamed)
     assert [trained_on(item, model) for item in (read_recording(renamed), *read[1:])] == [True, False, False]
@@ -156,6 +159,27 @@ def test_a_detector_says_on_whom_its_model_was_trained(tmp_path):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*was trained on")
         assert detector.detect(new).provenance.subject_in_training is False
+
+
+def test_a_detector_of_a_patient_names_channels_that_differ(tmp_path):
+    names = [["EEG A1-Ref", "A2", "A3"], ["A1", "A2", "A10"], ["A1", "A2"], ["A1", "B1"]]
+    x = np.random.default_rng(0).normal(0, 50, (3, 20 * 512))
+    recordings = [Recording.from_array(x[: len(each)], 512.0, each, "µV") for each in names]
+    folder = small(tmp_path / "detector", num_classes=2)
+    save_training_subjects(folder, [])
+    save_training_channels(folder, recordings[:2])
+    assert other_channels(recordings[3], folder) == (["A2"], ["B1"])
+    detector = Detector(folder, rules="none")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*has other channels")
+        for item in recordings[:3]:
+            detector.detect(item)
+    with pytest.warns(UserWarning, match="has other channels .*: A2 missing here; B1 unknown there") as said:
+        detector.detect(recordings[3])
+    assert len([each for each in said if "other channels" in str(each.message)]) == 1
+    (folder / TRAINING_NAME).write_text('{"subjects_sha256": [], "channels": [3]}')
+    with pytest.raises(ValueError, match="must hold lists of channels' names"):
+        detector.detect(recordings[3])
 
 
 def test_recordings_that_begin_alike_are_told_apart(tmp_path):

@@ -16,9 +16,10 @@ def test_the_best_is_named_and_many_segments_are_trusted():
     assert comparison.rows["ours"] == {"auroc": 0.5, "auprc": 0.05, "found": 0, "false": 0}
     assert comparison.words() == [
         "200 segments, 10 of them in 10 seizures: AUROC (AUPRC) of ours 0.500 (0.050), line-length 1.000 (1.000).",
-        "Best: line-length.",
+        "The highest AUROC on these segments: line-length.",
     ]
-    assert "Equally good: a, b." in compare_segments(LABELS, {"a": perfect, "b": perfect}, 10).words()
+    words = compare_segments(LABELS, {"a": perfect, "b": perfect}, 10).words()
+    assert words[-1] == "The same highest AUROC on these segments: a, b."
 
 
 @pytest.mark.parametrize(("count", "seizures"), [(200, 4), (80, 10)])
