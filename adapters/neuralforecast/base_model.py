@@ -17,7 +17,7 @@ from neuralforecast.core import MODEL_FILENAME_DICT
 from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
 from torch import Tensor, nn
 
-from mvpa_ts.adapters.neuralforecast.dates import FrameIndex
+from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, inferred_frequency, on_grid
 from mvpa_ts.adapters.neuralforecast.frames import check_frame
 from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, kept_random_state
 from mvpa_ts.adapters.neuralforecast.panel import Panel
@@ -334,14 +334,15 @@ class PanelModel(HostOverrides, BaseModel):
         if not names:
             raise ValueError(f"effects needs covariates: {self} has no column of numbers in futr_exog_list")
         check_frame("df", df, id_col="unique_id", time_col="ds", target_col="y", exogenous=names, others=False)
-        tables = {name: df.pivot(index="ds", columns="unique_id", values=name) for name in ("y", *names)}
+        masked = ["available_mask"] if "available_mask" in df.columns else []
+        tables = df.pivot(index="ds", columns="unique_id", values=["y", *names, *masked])
+        if freq is None and isinstance(tables.index, pd.DatetimeIndex):
+            freq = inferred_frequency(tables.index)
+        tables = on_grid(tables, freq)  # so that a gap is no step
         values = tables["y"].to_numpy(float)
-        if "available_mask" in df.columns:
-            values[~(df.pivot(index="ds", columns="unique_id", values="available_mask") > 0).to_numpy()] = math.nan
+        if masked:
+            values = np.where(tables["available_mask"] > 0, values, math.nan)
         features = np.stack([tables[name].to_numpy(float) for name in names], 2)
-        dates = tables["y"].index
-        if freq is None and isinstance(dates, pd.DatetimeIndex) and len(dates) > 2:
-            freq = pd.infer_freq(dates)
         return effects_table(
             values, features, list(tables["y"].columns), names, season=season_of(freq), coverage=coverage
         )

@@ -196,10 +196,36 @@ def other_frequency(dates: np.ndarray, freq: Any) -> Any:
     whole = pd.infer_freq(days) if len(days) > 2 else None
     if whole is None and follows.sum() * 2 >= len(follows) > 0:
         return None
+    name = whole or inferred_frequency(days)
+    return None if name and pd.tseries.frequencies.to_offset(name) == offset else name
+
+
+def inferred_frequency(days: pd.DatetimeIndex) -> str:
+    """The frequency of sorted dates, of which some may be absent; "" where it cannot be told."""
     # Rows may be absent anywhere, so some stretch without a gap must tell.
     stretches = (days[start : start + 8] for start in range(0, min(len(days) - 7, 400), 4))
-    name = whole or next((name for stretch in stretches if (name := pd.infer_freq(stretch))), "")
-    return None if name and pd.tseries.frequencies.to_offset(name) == offset else name
+    names = (pd.infer_freq(stretch) for stretch in (days, *stretches) if len(stretch) > 2)
+    return next(filter(None, names), "")
+
+
+def on_grid(table: pd.DataFrame, freq: Any) -> pd.DataFrame:
+    """A table with a row for each step of its frequency, empty where it has none; a warning where it follows none."""
+    dates = table.index
+    grid: pd.Index
+    if isinstance(dates, pd.DatetimeIndex):
+        step = pandas_frequency(freq)
+        grid = pd.date_range(dates[0], dates[-1], freq=step) if step else dates[:1]
+    else:
+        step = freq if isinstance(freq, int) else int(np.diff(dates).min(initial=dates[-1] - dates[0] + 1))
+        grid = pd.RangeIndex(dates[0], dates[-1] + 1, step)
+    if dates.isin(grid).all():
+        return table.reindex(grid)
+    if step is not None:  # months of polars
+        one = f"freq={freq!r}" if freq else "a frequency"
+        warnings.warn(
+            f"the dates of df do not follow {one}, so each row counts as one step: give the freq of df", stacklevel=3
+        )
+    return table
 
 
 def warn_of_rounding(index: FrameIndex) -> None:

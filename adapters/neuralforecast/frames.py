@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from utilsforecast import processing
 
-from mvpa_ts.forecasting.series import listed
+from mvpa_ts.forecasting.series import check_names, listed
 
 _COUNTS = {"n_windows", "step_size"}
 _ARGUMENTS = ("df", "val_df", "static_df", "futr_df")
@@ -162,6 +162,8 @@ def _check_ids(argument: str, frame: Any, name: str) -> None:
             f"{argument} must have ids of one kind in column {name!r}, got {words}: take {argument}[{name!r}]"
             ".astype(str)"
         )
+    if isinstance(ids, pd.Series) and ids.dtype == object:  # the host would sort them, in words of its own
+        check_names(ids.unique().tolist(), name, f"take {argument}[{name!r}].astype(str)")
 
 
 def _check_dates(argument: str, frame: Any, name: str) -> None:

@@ -409,6 +409,11 @@ class MVPA(PanelModel):
         location, scale, lower, upper = (numbers.reshape(shape) for numbers in values.new_tensor(rows).unbind(1))
         return (torch.minimum(torch.maximum(values, lower), upper) - location) / scale
 
+    def _check_familiar(self, panel: Panel) -> None:
+        super()._check_familiar(panel)
+        if not self.start_padding_enabled:  # else windows of few rows were trained on
+            panel.warn_of_short_history(self.input_size, self._fitted_index)
+
     @property
     def _kept_series(self) -> list[str]:
         chosen = {"individual": self.individual, "bounded": self.bounded,

@@ -130,6 +130,9 @@ class Panel:
             raise ValueError(
                 f"df must hold at least one value of every series, got none of series {self._series(empty)}"
             )
+        weighed = self.fitting and "sample_weight" in self.dataset.temporal_cols
+        if weighed and not (self.column("sample_weight")[available] > 0).any():
+            raise ValueError("df must have a sample_weight above 0 in some row, got none: nothing would be trained on")
         ends = self.dataset.indptr[1:] - (0 if self.fitting else self.unseen)
         has_target = np.arange(len(owner)) < ends[owner]
         for number, column in enumerate(self.dataset.temporal_cols):
@@ -191,6 +194,23 @@ class Panel:
                 f"deviation is {deviation[odd[0]]:.3g}: float32 has no room for it, and forecasts are little more than "
                 "a mean. Multiply the target by a number, or give NeuralForecast "
                 "local_scaler_type='standard'",
+                stacklevel=2,
+            )
+
+    def warn_of_short_history(self, lookback: int, already: FrameIndex | None) -> None:
+        """Warn of series of which a forecast reads less than half of its look-back, but not of those of the fit."""
+        if not self.in_memory or self.index is None or self.index.same_rows(already):
+            return
+        # Rows before the first value only fill the table up.
+        begins = np.array([np.argmax(rows) for rows in np.split(self._available, self.dataset.indptr[1:-1])])
+        rows = np.diff(self.dataset.indptr) - begins - self.unseen
+        trained = {} if already is None else dict(zip(already.names, already.dates or [], strict=False))
+        usual = np.array([len(trained.get(name, ())) or lookback for name in self.index.names])
+        if len(short := np.flatnonzero((2 * rows < lookback) & (rows < usual))):
+            warnings.warn(
+                f"series {self._series(short.tolist())} of df should have input_size ({lookback}) rows, which the "
+                f"model was trained to read, got {rows[short].min()}: its forecast rests on little. Give more rows, or "
+                "fit a model with a smaller input_size",
                 stacklevel=2,
             )
 

@@ -25,7 +25,7 @@ from mvpa_ts.adapters.sktime.frames import (
     series_of,
     steps_ahead,
 )
-from mvpa_ts.adapters.sktime.parameters import DictOptions, forecaster_groups, network_config
+from mvpa_ts.adapters.sktime.parameters import DictOptions, forecaster_groups, network_config, warn_of_short_history
 from mvpa_ts.adapters.sktime.pretraining import Pretraining, check_rows
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, bounds_of_rows, robust_location
 
@@ -221,6 +221,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         else:
             if steps:
                 check_rows(len(series.values), start.config.horizon)
+            warn_of_short_history(y, start.config.lookback)
             self.fitted_ = self._train([series], start.config, steps, "fit", self._columns, start=start)
         return self
 

@@ -191,6 +191,12 @@ def check_table(argument: str, table: Any) -> None:
     if frame.columns.has_duplicates:
         twice = frame.columns[frame.columns.duplicated()][0]
         raise ValueError(f"{argument} must have each column once, got {twice!r} more than once: rename one")
+    # pandas finds a column by None under NaN or not at all.
+    if any(np.ndim(name) == 0 and pd.isna(name) for name in frame.columns):
+        raise ValueError(
+            f"{argument} must have a name for each column, got {list(frame.columns)}: take {argument}.set_axis([…], "
+            "axis=1)"
+        )
     if not isinstance(frame.index, pd.MultiIndex):
         _check_times(argument, frame.index)
     for name, column in frame.items():

@@ -122,6 +122,15 @@ class PanelEstimator(DictOptions):
         # sktime 1.2 takes a list for a table of dicts, and stumbles over it.
         y = np.asarray(y) if isinstance(y, (list, tuple)) else y
         _check_targets(y, self._estimator_type)  # type: ignore[attr-defined]
+        if isinstance(y, pd.Series) and isinstance(getattr(X, "index", None), pd.MultiIndex):
+            # The host goes by order, and labels that are sorted otherwise would be those of other series.
+            names = X.index.droplevel(-1).unique()
+            if len(names) == len(y) and not names.equals(y.index) and {*names} == {*y.index}:
+                raise ValueError(
+                    f"y must have the series in the order of X, which begins with {list(names[:3])}, got "
+                    f"{list(y.index[:3])}: take y.loc[X.index.droplevel(-1).unique()], or y.to_numpy() if its order is "
+                    "right"
+                )
         return super().fit(X, y)  # type: ignore[misc]
 
     def _fit_networks(
@@ -324,6 +333,13 @@ def arrays(X: list[pd.DataFrame], names: Sequence[Any] | None = None) -> list[np
     """
     # Columns of an array have numbers for names, which then are the same in every series.
     names = list(X[0].columns if names is None else names)
+    for row, frame in enumerate(X):
+        # Some names that are the same, and others that are not: neither names nor order say which channel is which.
+        if {*names} & {*frame.columns} and {*names} != {*frame.columns} and len(names) == frame.shape[1]:
+            raise ValueError(
+                f"X must have the channels of fit, {names}, got {list(frame.columns)} in series {row}: rename them, or "
+                "give an array, whose channels go by their order"
+            )
     alike = [
         frame[names] if len({*names}) == len(names) == frame.shape[1] and {*names} == {*frame.columns} else frame
         for frame in X

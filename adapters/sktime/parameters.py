@@ -14,6 +14,8 @@ from mvpa_ts.adapters.sktime.columns import book_of
 from mvpa_ts.checks import check_flags
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from mvpa_ts.forecasting.network.configuration import ForecastingConfig
     from mvpa_ts.forecasting.training import ForecasterTraining
     from mvpa_ts.windows import Series
@@ -178,6 +180,18 @@ def warn_of_short_series(rows: int, parameters: Mapping[str, Any]) -> None:
         warnings.warn(
             f"input_size ({lookback}) should be at most the number of rows of y, got {rows}: steps before the first "
             "row count as missing. Give more rows, a smaller input_size, or leave input_size out",
+            stacklevel=2,
+        )
+
+
+def warn_of_short_history(y: pd.DataFrame, lookback: int) -> None:
+    """Warn of columns that hold less than half of the rows that a network was trained to read."""
+    rows = {name: len(y.loc[column.first_valid_index() :]) for name, column in y.items()}
+    if short := [repr(name) for name, count in rows.items() if 2 * count < lookback]:
+        warnings.warn(
+            f"y should have {lookback} rows, which the network was trained to read, got {min(rows.values())} of "
+            f"{', '.join(short[:5])}: its forecast rests on little. Give more rows, or fit a forecaster with a smaller "
+            "input_size",
             stacklevel=2,
         )
 

@@ -156,6 +156,8 @@ def check_names(names: Sequence[Any], argument: str, advice: str) -> None:
                 f"{argument} must be text, numbers or dates with times, which can be saved, got {name!r} of type "
                 f"{type(name).__name__}: {advice}"
             )
+        if isinstance(name, str) and name.endswith("\0"):  # numpy, by which hosts save them, cuts it off
+            raise ValueError(f"{argument} must not end in a zero character, got {name!r}: take it off")
     _check_once(argument, [plain(name) for name in names], SERIES)
 
 

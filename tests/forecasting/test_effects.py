@@ -100,7 +100,12 @@ def test_in_neuralforecast(sales):
         by_name = model.effects(df, freq="MS").set_index("unique_id")["effect"]
         assert by_name.to_dict() == pytest.approx({"a": -4.0, "b": 2.0}, abs=0.15)
         pd.testing.assert_frame_equal(model.effects(df), model.effects(df, freq="MS"))  # the dates tell the season
-        assert not model.effects(df).equals(model.effects(df, freq="YS"))
+        with pytest.warns(UserWarning, match="the dates of df do not follow freq='YS', so each row counts as one step"):
+            assert not model.effects(df).equals(model.effects(df, freq="YS"))
+        # Rows that all series lack are no steps: the season goes on counting.
+        absent = df["ds"].isin(df["ds"][60:100:7])
+        masked = model.effects(df.assign(available_mask=1 - absent, y=df["y"].mask(absent, 1e3)), freq="MS")
+        pd.testing.assert_frame_equal(model.effects(df[~absent]), masked)
         with pytest.raises(ValueError, match="got none of"):
             model.effects(df.drop(columns="price"))
     with pytest.raises(ValueError, match="no column of numbers in futr_exog_list"):

@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import enum
 import random
 import subprocess
 import sys
@@ -130,6 +131,21 @@ def test_ids_that_cannot_be_saved_are_refused(name, panel, tiny, forecaster):
         ValueError, match=r"unique_id must be text, numbers or dates with times, which can be saved, got"
     ):
         forecaster(tiny(1)).fit(frame)
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("a", "a\0"), r"not end in a zero character, got 'a\\x00'"),
+        ([*enum.Enum("Ward", "A B")], ".* got <Ward.A: 1>"),
+    ],
+    ids=["zero", "Enum"],
+)
+def test_ids_that_would_be_saved_as_others_or_not_sorted_are_refused(names, words, panel, tiny, forecaster):
+    frame = panel(2)
+    frame["unique_id"] = pd.Series([names[int(name[1:])] for name in frame["unique_id"]], dtype=object)
+    with pytest.raises(ValueError, match=f"unique_id must {words}"):
+        forecaster(tiny(2)).fit(frame)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])

@@ -86,6 +86,11 @@ def test_sample_weights_weigh(tiny, panel, forecaster):
     np.testing.assert_allclose(forecasts[0], forecasts[1], rtol=1e-3)
 
 
+def test_weights_that_leave_nothing_to_train_on_are_refused(tiny, panel, forecaster):
+    with pytest.raises(ValueError, match="df must have a sample_weight above 0 in some row, got none"):
+        forecaster(tiny(2)).fit(panel(2).assign(sample_weight=0.0))
+
+
 def test_a_series_without_values_is_refused(tiny, panel, forecaster):
     frame = panel(4)
     empty = frame["unique_id"] == "s02"

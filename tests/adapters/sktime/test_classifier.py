@@ -99,6 +99,21 @@ def test_channels_go_by_their_names():
     np.testing.assert_array_equal(fitted(mixed, y).predict_proba(named), expected)
 
 
+def test_names_that_say_two_things_are_refused():
+    X, y = waves(12)
+    named = [frame.set_axis(["a", "b", "c"], axis=1) for frame in frames(X)]
+    classifier = fitted(named, y)
+    with pytest.raises(ValueError, match=r"channels of fit, \['a', 'b', 'c'\], got \['c', 'a', 'd'\] in series 1"):
+        classifier.predict([named[0], named[1].set_axis(["c", "a", "d"], axis=1)])
+    ids = [f"s{row:02}" for row in range(len(y))]
+    table, labels = pd.concat(named, keys=ids), pd.Series(y, index=ids)
+    with pytest.raises(ValueError, match=r"order of X, which begins with \['s00', .*, got \['s11', "):
+        fitted(table, labels[::-1])
+    expected = classifier.predict_proba(named)
+    np.testing.assert_array_equal(fitted(table, labels).predict_proba(named), expected)
+    np.testing.assert_array_equal(fitted(table, labels.reset_index(drop=True)).predict_proba(named), expected)
+
+
 class TestClassWeight:
     def test_counts(self):
         X, y = waves()

@@ -443,6 +443,7 @@ _TABLES: dict[str, tuple[Any, str]] = {
         lambda y: y.map(decimal.Decimal),
         r"column 'c0', .* got object such as Decimal.*\['c0'\].astype\(float",
     ),
+    "no name": (lambda y: y.set_axis([None, *y.columns[1:]], axis=1), r"a name for each column, got \[(None|nan), "),
     "text": (lambda y: y.assign(c1="a"), r"column 'c1', .* got (str|object) such as 'a'"),
     "dates as text": (lambda y: y.set_axis(y.index.strftime("%d/%m/%Y")), r"as its index, got .* '01/01/2024': set"),
     "numbers as dates": (

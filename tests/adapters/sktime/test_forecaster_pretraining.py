@@ -29,7 +29,9 @@ class TestPretraining:
     def test_network_as_it_is_on_a_series_too_short_to_train_on(self):
         forecaster = MVPAForecaster(**{**SMALL, "finetune_steps": 0}).pretrain(panel(), fh=range(1, 6))
         y = waves(3, columns=2)
-        found = forecaster.fit(y, fh=[1, 5]).predict()
+        with pytest.warns(UserWarning, match=r"y should have \d+ rows, .* got 3 of ") as said:
+            found = forecaster.fit(y, fh=[1, 5]).predict()
+        assert len(said) == 1
         expected = forecaster.pretrained_.predict(Series(y.to_numpy()))[[0, 4], :, 4]
         np.testing.assert_allclose(found.to_numpy(), expected, rtol=1e-6)
 
