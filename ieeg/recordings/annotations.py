@@ -20,13 +20,21 @@ from mvpa_ts.ieeg.recordings.guards import check_once, read_text
 from mvpa_ts.ieeg.recordings.recording import Interval
 
 Event = tuple[float, float, str]  # onset and duration in seconds, text
+# With the channels that are meant, none for all, and the length of the recording in seconds.
+Row = tuple[Event, list[str], float | None]
 
 # Length given to a seizure whose end is not marked: about what a focal seizure lasts.
 OPEN_SECONDS = 60.0
+# Columns of a SzCORE ``events.tsv``, in the standard's order.
+COLUMNS = ("onset", "duration", "eventType", "confidence", "channels", "dateTime", "recordingDuration")
 # Columns of an events.tsv that may say what an event is, the first one first.
 TEXT_COLUMNS = ("eventType", "trial_type", "event_type", "type", "value")
 # Columns that may state when an event ends, where its duration is not stated.
 END_COLUMNS = ("offset", "end", "stop", "end_time", "endtime", "offset_time", "stop_time", "onset_end")
+# Columns of events.tsv that may say in which channels it is: of BIDS, and of SzCORE.
+CHANNEL_COLUMNS = ("channel", "channels")
+# A shorter event is a point in time: BrainVision gives such a mark the length of a sample.
+_POINT_SECONDS = 0.02
 # A longer seizure is rare, and a duration in samples or milliseconds is nearly always longer.
 LONG_SECONDS = 600.0
 # As an onset, this is a date of after 2001: no recording lasts so long.
@@ -43,7 +51,8 @@ _SEIZURE = re.compile(
 _NAMED = r"(?:sz|seizure|i[ck]tal|anf[aä]ll|kris|cris)"
 # What a reviewer doubts, or a machine says, is not taken for a seizure.
 _DOUBTED = re.compile(
-    r"\b(?:possible|poss\.?|questionable|suspected|maybe|m[öo]gliche[rs]?|fragliche[rs]?|verdacht[ _-]auf|v\. ?a\."
+    r"\b(?:possibl[ey]|poss\.?|probabl[ey]|likely|questionable|suspect(?:ed)?|maybe|unsure|not[ _-]sure[ _-]if"
+    r"|m[öo]gliche[rs]?|wahrscheinliche[rs]?|fragliche[rs]?|verdacht[ _-]auf|v\. ?a\."
     rf"|posible)[ _-]+(?:\w+[ _-]+)?{_NAMED}\w*|\?[ )]*{_NAMED}\w*|\b{_NAMED}\w*[ (]{{0,2}}\?"
     rf"|\b{_NAMED}s?[ _-](?:detect\w*|button|like|mimic\w*|art[ei]fact\w*)",
     re.IGNORECASE,
@@ -63,7 +72,8 @@ _NOT_SEIZURE = re.compile(
     r"|\bdetected[ _-](?:\w+[ _-])?(?:sz|seizure)"
     # Words that come with seizures but mean something else. One separator only: "seizure - medication given" is one.
     r"|(?:sz|seizure)s?[ _-](?:medic|meds?\b|drug|treatment|prophyla|predict|forecast|horizon|risk|probab|likelihood|"
-    r"threshold|onset[ _-]zone|precaution|protocol|control|history|diary|log\b)",
+    r"threshold|onset[ _-]zone|precaution|protocol|control|history|diary|log\b)"
+    r"|\bictal[ _-]onset[ _-](?:zone|area|channel|contact)",
     re.IGNORECASE,
 )
 _BACKGROUND = re.compile(
@@ -187,7 +197,7 @@ def seizures_from_events(
     waiting: list[Interval] = []
     # Annotations of several systems in one file are often not in order, and an export may write each mark twice.
     stated = [
-        (float(onset), float(length) if math.isfinite(length) else 0.0, _plain(text))
+        (float(onset), float(length) if _POINT_SECONDS < length < math.inf else 0.0, _plain(text))
         for onset, length, text in events
         if is_seizure(text, words)
     ]
@@ -322,6 +332,9 @@ def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice
     seen = [match[0].strip(" _-.:;,") for text in unclear for pattern in patterns for match in pattern.finditer(text)]
     denied = [text for text, clear in zip(texts, understood, strict=True) if not clear and text not in unclear]
     seen += [match[0] for text in denied for match in _DOUBTED.finditer(text)]
+    # "No clinical seizure, EEG seizure" denies one of two.
+    left = [_NOT_SEIZURE.sub(";", text) for text in denied if not is_background(text)]
+    seen += [match[0].strip(" _-.:;,()") for text in left for match in _SEIZURE.finditer(text)]
     # "lights off" and "eyes over" say nothing of seizures.
     listed = [*dict.fromkeys(word for word in seen if word.lower() not in ("on", "off", "over"))]
     if listed:
@@ -378,8 +391,10 @@ def read_seizures(path: Path, duration: float, words: Sequence[str] = ()) -> lis
 
     See `read_events` and `seizures_from_events`, which also read the table beside a recording.
     """
-    events = read_events(path, words)
+    rows = read_rows(path, words)
+    events = [event for event, *_ in rows]
     check_times(events, duration, None, path, words)
+    warn_of_length(rows, duration, path)
     _warn_of_words([text for _, _, text in events], str(path), words, "write sz in the table")
     return seizures_from_events(events, duration, name=path.name, words=words)
 
@@ -390,6 +405,22 @@ def read_events(path: Path, words: Sequence[str] = ()) -> list[Event]:
     A duration of n/a is 0, unless a column offset, end or stop states when the event ends. Rows that are no seizure
     and have no readable onset or duration are left out. Quotation marks are letters like others, as in BIDS.
     """
+    return [event for event, *_ in read_rows(path, words)]
+
+
+def warn_of_length(rows: Sequence[Row], duration: float, path: Path) -> None:
+    """Warn of a table of SzCORE that is of a recording of another length than `duration`."""
+    for length in dict.fromkeys(length for *_, length in rows if length):
+        if abs(length - duration) > 1.0 + 1e-3 * duration:
+            warnings.warn(
+                f"{path} is of a recording of {length:g} s (recordingDuration), and this one lasts {duration:g} s: was "
+                "it cut? Then the times of its seizures may be those of another file",
+                stacklevel=3,
+            )
+
+
+def read_rows(path: Path, words: Sequence[str] = ()) -> list[Row]:
+    """As `read_events`, each event with what its row says of channels and of the recording; see `Row`."""
     # A cell with a single quotation mark would else swallow the rows that follow.
     rows = csv.DictReader(io.StringIO(read_text(path), newline=None), delimiter="\t", quoting=csv.QUOTE_NONE)
     try:
@@ -398,7 +429,7 @@ def read_events(path: Path, words: Sequence[str] = ()) -> list[Event]:
         raise ValueError(f"{path} is not a text table with tabs between its columns ({error})") from None
 
 
-def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list[Event]:
+def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list[Row]:
     names = _as_in_bids(rows.fieldnames or ())
     check_once(path, names)
     if "onset" not in names:
@@ -443,7 +474,13 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
             offset = _seconds(row, end)
             if length and offset is not None and abs(onset + length - offset) > 1.0 and is_seizure(text, words):
                 differ.append(rows.line_num)
-        events.append((onset, length or 0.0, text))
+        # BIDS has one name, or several with commas or as JSON; SzCORE writes "all".
+        cells = re.split(r"[,;]", " ".join(row.get(column) or "" for column in CHANNEL_COLUMNS).strip(" []"))
+        channels = [name for cell in cells if (name := cell.strip(" \"'")).lower() not in ("", "n/a", "all")]
+        stated = None
+        with suppress(ValueError):
+            stated = _seconds(row, COLUMNS[-1])
+        events.append(((onset, length or 0.0, text), channels, stated))
     for numbers, said in (
         (unread, "rows that are no seizure and state no time are left out"),
         (differ, f"seizures whose duration and {end} contradict each other last as long as their duration says"),
@@ -467,7 +504,9 @@ def _check_cells(row: dict[Any, Any], text: str, where: str, words: Sequence[str
 
 def _as_in_bids(names: Sequence[str]) -> list[str]:
     """Names of columns, those that BIDS has as BIDS spells them: Excel users write "Onset"."""
-    spelled = {name.lower(): name for name in ("onset", "duration", *TEXT_COLUMNS, *END_COLUMNS)}
+    spelled = {
+        name.lower(): name for name in ("onset", "duration", *TEXT_COLUMNS, *END_COLUMNS, *CHANNEL_COLUMNS, COLUMNS[-1])
+    }
     meant = [spelled.get(name.strip().lower(), name) for name in names]
     # Two columns that differ in their spelling only stay what they are.
     return [new if meant.count(new) == 1 else name for name, new in zip(names, meant, strict=True)]
@@ -485,10 +524,6 @@ def _seconds(row: dict[str, str], name: str) -> float | None:
     if not math.isfinite(number):
         raise ValueError(f"{name} must be a number of seconds or n/a")
     return number
-
-
-# Columns of a SzCORE ``events.tsv``, in the standard's order.
-COLUMNS = ("onset", "duration", "eventType", "confidence", "channels", "dateTime", "recordingDuration")
 
 
 # BIDS hides a date by moving it before 1925; the standard's own reader wants a date and not "n/a".

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +49,8 @@ class Header:
         Gaps are allowed between records, "EDF+D"; in other files the records should lie side by side.
     limits : tuple of float
         Physical minimum of each signal, then the maximum of each.
+    units : tuple of str
+        Of the signals, as they are written; MNE keeps those that it knows.
     """
 
     size: int
@@ -58,6 +61,7 @@ class Header:
     width: int
     discontinuous: bool
     limits: tuple[float, ...]
+    units: tuple[str, ...]
 
 
 def read_header(path: Path) -> Header:
@@ -68,11 +72,13 @@ def read_header(path: Path) -> Header:
         try:
             signals = int(head[252:256])
             labels = tuple(file.read(16).decode("latin-1").strip() for _ in range(signals))
-            file.seek(256 + 104 * signals)
+            file.seek(256 + 96 * signals)
+            units = tuple(file.read(8).decode("latin-1").strip() for _ in range(signals))
             limits = tuple(float(file.read(8).replace(b",", b".")) for _ in range(2 * signals))
             file.seek(256 + 216 * signals)
             return Header(
                 limits=limits,
+                units=units,
                 size=int(head[184:192]),
                 records=int(head[236:244]),
                 labels=labels,
@@ -174,6 +180,31 @@ def _record_onsets(path: Path, header: Header) -> tuple[NDArray[np.float64], int
                 raise ValueError(f"{path} is damaged: record {i} does not begin with a time stamp") from None
             decimals = max(decimals, len(stamp.strip().partition(b".")[2]))
     return begins, decimals
+
+
+def annotations_of_lines(path: Path) -> list[tuple[float, float, str]]:
+    """Annotations whose text has several lines, which EDF+ allows and MNE leaves out: onset, duration (s) and text."""
+    header = read_header(path)
+    signals = [i for i, label in enumerate(header.labels) if label in ANNOTATIONS]
+    places = np.cumsum([0, *header.samples]) * header.width
+    entries: list[tuple[bytes, bytes, bytes]] = []
+    with path.open("rb") as file:
+        for record in range((path.stat().st_size - header.size) // int(places[-1]) if signals else 0):
+            for i in signals:
+                file.seek(header.size + record * int(places[-1]) + int(places[i]))
+                lists = file.read(int(places[i + 1] - places[i]))
+                entries += _ENTRY.findall(lists)
+    first = float(entries[0][0]) if entries else 0.0  # when the first record begins
+    return [
+        (float(onset) - first, float(duration or 0), " ".join(text.decode("utf-8", "replace").split()))
+        for onset, duration, texts in entries
+        for text in texts.split(b"\x14")
+        if b"\n" in texts and text
+    ]
+
+
+# Onset, duration and texts of an entry in an annotation signal.
+_ENTRY = re.compile(rb"([+-]\d+\.?\d*)(?:\x15(\d+\.?\d*))?\x14([^\x00]*?)\x14?\x00")
 
 
 def relative_rates(raw: mne.io.BaseRaw) -> NDArray[np.float64]:

@@ -72,6 +72,13 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
     for key in ("DataFile", "MarkerFile"):
         for name in values(key):
             check_local(name, path, key)
+            own = path.with_suffix(Path(name).suffix)
+            if own.name != name and own.is_file():
+                warnings.warn(
+                    f"{path} names {name} as its {key}, which is read, and {own.name} lies beside it: was the file "
+                    f"renamed? Then write {own.name} in it",
+                    stacklevel=4,
+                )
     channels, interval = number("NumberOfChannels"), number("SamplingInterval")
     if channels is None or not 1 <= channels <= MAX_CHANNELS or channels != int(channels):
         raise ValueError(f"{path}: NumberOfChannels must lie between 1 and {MAX_CHANNELS}, got {channels}")
@@ -149,13 +156,35 @@ def in_utf8(path: Path, folder: Path) -> Path:
     if (data := line("DataFile").search(text)) is not None:
         text = stated(text, "DataFile", os.path.abspath(path.parent / data[2].strip()))
     if (marks := line("MarkerFile").search(text)) is not None and (file := path.parent / marks[2].strip()).is_file():
-        if _stated_page(read_text_bytes(file)) in ("", "utf-8", "utf8"):
+        copy, page = stated(header_text(file), "Codepage", "UTF-8"), _stated_page(read_text_bytes(file))
+        if page in ("", "utf-8", "utf8"):
             warnings.warn(f"{file.name} is not UTF-8 and names no other code page: read as Windows-1252", stacklevel=2)
-        copy = stated(header_text(file), "Codepage", "UTF-8")
+        # Words of Western Europe hardly have three such letters in a row, those of other alphabets have no others.
+        elif page == "ansi" and re.search(r"[^\x00-\x7f]{3}", copy):
+            warnings.warn(
+                f"{file.name} is read as Windows-1252 and seems to be in another code page: name it in the file, such "
+                "as Codepage=1251 (Cyrillic) or Codepage=932 (Japanese)",
+                stacklevel=2,
+            )
         (folder / file.name).write_text(copy, encoding="utf-8", newline="")
         text = stated(text, "MarkerFile", file.name)
     (folder / path.name).write_text(text, encoding="utf-8", newline="")
     return folder / path.name
+
+
+def bad_intervals(path: Path) -> dict[int, set[int]]:
+    """Channels, by the first sample, of the marks "Bad Interval" of single channels beside a header; all from 1 on.
+
+    MNE leaves the channel out, so that the stretch would be bad in all.
+    """
+    name = re.search(r"^[ \t]*MarkerFile[ \t]*=(.*)$", header_text(path), re.MULTILINE | re.IGNORECASE)
+    if name is None or not (file := path.parent / name[1].strip()).is_file():
+        return {}
+    marks = re.findall(r"^Mk\d+=Bad Interval,[^,\n]*,(\d+),\d*,(\d+)", header_text(file), re.MULTILINE)
+    channels: dict[int, set[int]] = {}
+    for sample, channel in marks:
+        channels.setdefault(int(sample), set()).add(int(channel))
+    return {sample: of for sample, of in channels.items() if 0 not in of}
 
 
 def _check_pauses(path: Path, interval: float) -> None:

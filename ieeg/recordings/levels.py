@@ -25,6 +25,12 @@ CHANGES = "the standard deviation of channels changes"
 COPY_SHARE = 1e-4
 
 
+# Share of a channel's samples at its largest or smallest value from which on it is cut off; iEEG has a few in 10,000.
+CUT_SHARE = 0.01
+# Different values that a channel has at least in 2,000 samples.
+LEAST_VALUES = 16
+
+
 class Readable(Protocol):
     """What is asked of a `Recording`, which is checked when it is made."""
 
@@ -74,6 +80,7 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
             f"{deviations.max():.3g} µV where the other channels have {level:.3g} µV ({usual}): leave them out "
             "(--channels, or mark them bad) if their gain is wrong",
         )
+    _warn_of_steps(recording, names, x)
     at = np.isfinite(x).any(0)  # a sample that all channels lack has no median
     if len(x) > 1 and np.nanvar(x[:, at] - np.nanmedian(x[:, at], axis=0)) < SAME_SHARE * level**2:
         _say(
@@ -86,6 +93,34 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
             recording,
             f"{recording.name}: channels hold the same signal as another one, if with another gain: {_listed(pairs)}; "
             "one signal counts twice. Leave the copies out (--channels, or mark them bad)",
+        )
+
+
+def _warn_of_steps(recording: Readable, names: Sequence[str], x: NDArray[np.float64]) -> None:
+    """Warn of channels that are cut off at a limit, and of those with few values, which hide small waves."""
+    cut, coarse = [], []
+    for name, row in zip(names, x, strict=True):
+        values = np.unique(row[:2000])
+        if (count := np.isfinite(values).sum()) < LEAST_VALUES:
+            coarse.append(f"{name} ({count} values)")
+            continue
+        row, low, high = row[np.isfinite(row)], np.nanmin(row), np.nanmax(row)
+        for end, distance in ((high, high - row), (low, row - low)):
+            share = float((distance == 0.0).mean())
+            # A wave lingers at its end too, but as much just before it.
+            if share > max(CUT_SHARE, float((distance < 0.05 * (high - low)).mean()) - share):
+                cut.append(f"{name} ({share:.0%} of its samples are {end:.4g} µV)")
+                break
+    if cut:
+        _say(
+            recording, f"{recording.name}: channels are cut off at a limit of the amplifier or file: {_listed(cut)}", 5
+        )
+    if coarse:
+        _say(
+            recording,
+            f"{recording.name}: channels have few different values: {_listed(coarse)}. Was the file written with the "
+            "right range (physical and digital minimum and maximum)?",
+            5,
         )
 
 

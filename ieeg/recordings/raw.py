@@ -28,11 +28,17 @@ NOT_CHOSEN = "not chosen"
 
 
 class RawSource:
-    """Samples of an MNE Raw, in µV by the `scale` [C] of its channels."""
+    """Samples of an MNE Raw, in µV by the `scale` [C] of its channels; NaN where a channel is marked bad.
 
-    def __init__(self, raw: mne.io.BaseRaw, scale: NDArray[np.float64]) -> None:
+    `marks` are (channel, first sample, sample after the last).
+    """
+
+    def __init__(
+        self, raw: mne.io.BaseRaw, scale: NDArray[np.float64], marks: Sequence[tuple[int, int, int]] = ()
+    ) -> None:
         self.raw = raw
         self.scale = scale.astype(np.float32)
+        self.marks = tuple(marks)
 
     def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
         """See `Source.read`."""
@@ -43,6 +49,8 @@ class RawSource:
             with damage_is_an_error(files[0] if files else "the Raw", f" at samples [{start}, {stop})"):
                 x[:] = self.raw.get_data(picks=channels, start=start, stop=stop, verbose="error")
         x *= self.scale[channels, None]
+        for channel, first, last in self.marks:
+            x[channels == channel, max(first - start, 0) : max(last - start, 0)] = np.nan
         return x
 
 
@@ -151,8 +159,16 @@ def _recording(
             name,
             words=seizure_words,
         )
+    spans, marks = _bad_marks(raw, kept)
+    if marks:
+        listed = ", ".join(dict.fromkeys(raw.ch_names[channel] for channel, *_ in marks))
+        warnings.warn(
+            f"{name}: marks of single channels as bad are no marks of the recording; the samples there of {listed} "
+            "count as missing",
+            stacklevel=3,
+        )
     recording = Recording(
-        RawSource(raw, scale),
+        RawSource(raw, scale, marks),
         sfreq=raw.info["sfreq"],
         channel_names=[raw.ch_names[i] for i in kept],
         num_samples=raw.n_times,
@@ -163,12 +179,27 @@ def _recording(
         preprocessed=preprocessed,
         dropped=dropped,
         channel_indices=kept,
-        bad_spans=bad_spans(events),
+        bad_spans=spans,
     )
     # A packed file is unpacked from its beginning for each piece.
     packed = any(str(file).endswith(".gz") for file in raw.filenames if file) and not raw.preload
     warn_if_implausible(recording, **({"pieces": 8} if packed else {}))
     return recording
+
+
+def _bad_marks(raw: mne.io.BaseRaw, kept: Sequence[int]) -> tuple[list[Interval], list[tuple[int, int, int]]]:
+    """Stretches that are marked bad in all channels, and those of single ones as `RawSource` takes them."""
+    spans, marks = [], []
+    for mark, channels in zip(raw.annotations, raw.annotations.ch_names, strict=True):
+        named = {plain_name(channel) for channel in channels}
+        of = [index for index in kept if plain_name(raw.ch_names[index]) in named]
+        for onset, offset in bad_spans([(mark["onset"] - raw.first_time, mark["duration"], str(mark["description"]))]):
+            if not named or len(of) == len(kept):
+                spans.append((onset, offset))
+            else:
+                first, last = round(onset * raw.info["sfreq"]), round(offset * raw.info["sfreq"])
+                marks += [(index, first, last) for index in of]
+    return spans, marks
 
 
 def subject_metadata(raw: mne.io.BaseRaw) -> dict[str, Any]:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from numpy.typing import ArrayLike
 
-from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, check_times, read_events, stated_seizures
+from mvpa_ts.ieeg.recordings.annotations import (
+    OPEN_SECONDS,
+    bad_spans,
+    check_times,
+    read_rows,
+    stated_seizures,
+    warn_of_length,
+)
 from mvpa_ts.ieeg.recordings.bids import (
     apply_rows,
     beside,
@@ -28,9 +35,16 @@ from mvpa_ts.ieeg.recordings.bids import (
     sidecar,
 )
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
-from mvpa_ts.ieeg.recordings.edf import ANNOTATIONS, EDF_SUFFIXES, check_edf, relative_rates
+from mvpa_ts.ieeg.recordings.edf import (
+    ANNOTATIONS,
+    EDF_SUFFIXES,
+    annotations_of_lines,
+    check_edf,
+    read_header,
+    relative_rates,
+)
 from mvpa_ts.ieeg.recordings.guards import check_regular, damage_is_an_error, noted
-from mvpa_ts.ieeg.recordings.headers import check_brainvision, check_fif, check_gdf, in_utf8
+from mvpa_ts.ieeg.recordings.headers import bad_intervals, check_brainvision, check_fif, check_gdf, in_utf8
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts, real_numbers
 from mvpa_ts.ieeg.recordings.units import stated_units, with_units_of_table
@@ -472,6 +486,13 @@ def _read_raw(
         apply_rows(raw, rows)
     units = stated_units(raw)
     if units is not None:
+        if path.suffix.lower() in EDF_SUFFIXES:
+            # What MNE does not know it calls n/a, and the user could not tell "10uV" from none.
+            header = read_header(path)
+            texts = [text for text, label in zip(header.units, header.labels, strict=True) if label not in ANNOTATIONS]
+            names_of = [rows.get(name, {"name": name})["name"] for name in stored_names]
+            written = dict(zip(names_of, texts, strict=False))
+            units = {name: written.get(name, "") if text == "n/a" else text for name, text in units.items()}
         units = with_units_of_table(units, {row["name"]: row.get("units", "") for row in rows.values()}, str(table))
     return raw, dropped, names, units
 
@@ -510,6 +531,13 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
             raw.annotations.delete(range(len(raw.annotations)))
             raw.annotations.append(uncut.onset, uncut.duration, uncut.description)
             said = [text for text in said if "outside" not in text]
+        if path.suffix.lower() == ".vhdr" and (intervals := bad_intervals(path)):
+            for place, mark in enumerate(raw.annotations):
+                channels = intervals.get(round(mark["onset"] * raw.info["sfreq"]) + 1, ())
+                if channels and mark["description"].startswith("Bad Interval") and max(channels) <= len(raw.ch_names):
+                    raw.annotations.ch_names[place] = tuple(raw.ch_names[number - 1] for number in sorted(channels))
+        for onset, duration, text in annotations_of_lines(path) if path.suffix.lower() in EDF_SUFFIXES else ():
+            raw.annotations.append(onset + raw.first_time, duration, text)
     # Opened a second time, the file has nothing new to say.
     for text in said if include is None else ():
         if not any(handled in text for handled in HANDLED_HERE):
@@ -542,11 +570,14 @@ def _sidecar_seizures(
             _warn_of_name(path, ("events.tsv", f"{_stem(path)}.tsv"), "lists the seizures", "events.tsv")
         return None
     duration = raw.n_times / raw.info["sfreq"]
-    events = read_events(table, words)
+    rows = read_rows(table, words)
+    events = [event for event, *_ in rows]
     # The table of a file that was cut short speaks of the whole.
     if not cut_short:
+        warn_of_length(rows, duration, table)
         check_times(events, duration, raw.info["sfreq"], table, words)
     # With those of the file itself, so that `recording_from_raw` finds both.
-    for onset, offset in bad_spans(events):
-        raw.annotations.append(onset + raw.first_time, offset - onset, "BAD_")
+    for event, channels, _ in rows:
+        for onset, offset in bad_spans([event]):
+            raw.annotations.append(onset + raw.first_time, offset - onset, "BAD_", ch_names=[channels])
     return stated_seizures(events, duration, open_seconds, path.name, words=words)

@@ -94,8 +94,10 @@ def microvolt_scales(
             scale[i] = 1e6 if unit is None else microvolts(unit)
         else:
             scale[i] = unit_scales[channel] / factors[channel] if channel in factors else 1e6
+    said = sorted({stated.get(channel, "") for channel in unknown})
+    if other_units := [text for text in said if unit is not None and text not in ("", "n/a")]:
+        warnings.warn(f"{name}: channels in {other_units} are read as {unit}, as unit (--unit) says", stacklevel=4)
     if unknown and unit is None and units is not None:
-        said = sorted({units.get(channel, "") for channel in unknown})
         raise ValueError(
             f"{name}: unknown unit {said} of channels {unknown[:5]}: name it, --unit µV in a command or "
             "unit='µV' in Python"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +13,7 @@ from typing import Any, Literal
 import lightning.pytorch as pl
 from torch.utils.data import DataLoader, Sampler
 
+from mvpa_ts.ieeg.model.seen_subjects import recording_hash
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import with_channels
 from mvpa_ts.ieeg.recordings.recording import Recording
@@ -194,6 +196,7 @@ class RecordingDataModule(pl.LightningDataModule):
         self.past = False
         """Whether spans come with the log power of the segments before, as a model with amplitude needs it."""
         self._state: dict[str, Any] | None = None
+        self._contents: dict[int, str] = {}
 
     def setup(self, stage: str | None = None) -> None:
         """Open the recordings and split them by subject, or by `validation_recordings`."""
@@ -361,7 +364,16 @@ class RecordingDataModule(pl.LightningDataModule):
             for number, item in enumerate(dataset.segments, 1):
                 size = f"{item.num_segments} segments of {len(item.channel_names)} channels"
                 settings[f"{use} recording {number}"] = f"{item.recording.name}, {size}"
+                if self.simulation is None:  # else its seeds say as much
+                    settings[f"samples and seizures of {use} recording {number}"] = self._content(item.recording)
         return settings
+
+    def _content(self, recording: Recording) -> str:
+        """Hash of a recording's samples and seizures, which is asked for with each checkpoint and read once."""
+        if id(recording) not in self._contents:
+            text = f"{recording_hash(recording)} {recording.seizures if recording.annotated else None}"
+            self._contents[id(recording)] = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return self._contents[id(recording)]
 
 
 class SeizureDataModule(RecordingDataModule):

@@ -45,7 +45,7 @@ def test_a_seizure_in_german_french_or_spanish(text):
 @pytest.mark.parametrize(
     "text",
     ["kein Anfall", "ohne Anfall", "anfallsfrei", "nach dem Anfall", "postiktal", "interiktale Spikes", "pas de crise",
-     "après crise", "sin crisis", "Anfallsmedikation", "Krisenteam"],
+     "après crise", "sin crisis", "Anfallsmedikation", "Krisenteam", "ictal onset zone"],
 )  # fmt: skip
 def test_no_seizure_in_german_french_or_spanish(text):
     assert not is_seizure(text)
@@ -501,3 +501,53 @@ def test_a_duration_that_contradicts_the_end(tmp_path):
     table.write_text("onset\tduration\toffset\ttrial_type\n10\t5\t15\tsz\n20\t5\t40\tsz\n")
     with pytest.warns(UserWarning, match="duration and offset contradict each other .* line 3"):
         assert read_events(table) == [(10.0, 5.0, "sz"), (20.0, 5.0, "sz")]
+
+
+@pytest.mark.parametrize("cell", ["A2", "EEG A2-Ref,EKG", '["A2"]', "A1, A2", "all", "n/a", "EKG"])
+def test_a_stretch_that_is_bad_in_one_channel_is_missing_there_alone(cell, tmp_path):
+    recording = Recording.from_array(np.random.default_rng(0).normal(0, 50, (2, 5120)), 512.0, ["A1", "A2"], "µV")
+    path = write_edf(recording, tmp_path / "night.edf")
+    rows = f"onset\tduration\ttrial_type\tchannel\n2\t1\tBAD_pop\t{cell}\n8\t1\tsz\tn/a\n"
+    (tmp_path / "night_events.tsv").write_text(rows)
+    single, whole = "A2" in cell and "A1" not in cell, cell in ("A1, A2", "all", "n/a")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        read = read_recording(path)
+    assert read.bad_spans == (((2.0, 3.0),) if whole else ())
+    missing = np.zeros((2, 5120), bool)
+    missing[1, 1024:1536] = single
+    np.testing.assert_array_equal(np.isnan(read.read(0, 5120)), missing)
+    np.testing.assert_array_equal(np.isnan(read.read(1500, 1600, ["A2"])), missing[1:, 1500:1600])
+    assert any("the samples there of A2 count as missing" in str(each.message) for each in said) == single
+
+
+@pytest.mark.parametrize(("length", "said"), [("10.000", 0), ("10.9", 0), ("n/a", 0), ("3600", 1), ("4.0", 1)])
+def test_a_table_of_a_recording_of_another_length_is_said(length, said, tmp_path):
+    recording = Recording.from_array(np.random.default_rng(0).normal(0, 50, (2, 5120)), 512.0, ["A1", "A2"], "µV")
+    path = write_edf(recording, tmp_path / "night.edf")
+    rows = f"onset\tduration\teventType\trecordingDuration\n2\t1\tsz\t{length}\n5\t1\tsz\t{length}\n"
+    (tmp_path / "night_events.tsv").write_text(rows)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert read_recording(path).seizures == ((2.0, 3.0), (5.0, 6.0))
+        read_seizures(tmp_path / "night_events.tsv", 10.0)
+    texts = [str(each.message) for each in caught]
+    assert sum("(recordingDuration), and this one lasts 10 s" in text for text in texts) == 2 * said
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("probable seizure", "probable seizure"),
+        ("suspect sz", "suspect sz"),
+        ("not sure if seizure", "not sure if seizure"),
+        ("no clinical seizure, EEG seizure", "seizure"),
+        ("unlikely", None),
+        ("no clinical seizure, no EEG seizure", None),
+    ],
+)
+def test_what_is_doubted_or_denied_in_part_is_listed(text, word):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert stated_seizures([(2.0, 3.0, text)], 10.0) in (None, [])
+    assert [f"for seizures: {word}. If" in str(each.message) for each in said] == [True] * (word is not None)

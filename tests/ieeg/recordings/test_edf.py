@@ -1,5 +1,6 @@
 """EDF files whose channels have rates of their own, against sines of known frequency and MNE's preloaded signal."""
 
+import datetime
 import struct
 from pathlib import Path
 
@@ -145,6 +146,13 @@ class TestUnits:
             read_recording(path)
         expected = np.abs(sine(3, 256)).max() * np.array([1.0 if one == "uV" else scale for one in stated])
         np.testing.assert_allclose(self.amplitudes(read_recording(path, unit=unit)), expected, rtol=1e-3)
+
+    def test_one_with_a_number_is_named(self, tmp_path):
+        path = self.write(tmp_path / "some.edf", ["10uV", "uV"])
+        with pytest.raises(ValueError, match=r"unknown unit \['10uV'\] of channels"):
+            read_recording(path)
+        with pytest.warns(UserWarning, match=r"channels in \['10uV'\] are read as µV, as unit \(--unit\) says"):
+            read_recording(path, unit="µV")
 
     def test_of_a_raw(self, tmp_path):
         raw = mne.io.read_raw_edf(self.write(tmp_path / "stated.edf", ["uV", "uV"]), verbose="error")
@@ -338,3 +346,18 @@ class TestGDF:
         path = self.write(tmp_path / "x.gdf", [100, 200], ["uV", "uV"], [256, 512])
         with pytest.raises(ValueError, match=r"x: its EEG channels are stored at 256 Hz .* MNE would read them at 512"):
             read_recording(path)
+
+
+def test_annotations_of_several_lines_are_read(tmp_path):
+    texts = [
+        (2.5, 4, "sz\nfocal"),
+        (10, None, "sz\r\nstart"),
+        (15, None, "sz end\nEEG"),
+        (20, 5, "seizure"),
+        (30, 1, "x\ny"),
+    ]
+    for start in (0, 0.25):
+        annotations = [edfio.EdfAnnotation(*text) for text in texts]
+        starttime = None if not start else datetime.time(12, 0, 0, 250000)
+        edfio.Edf(electrodes(), annotations=annotations, starttime=starttime).write(tmp_path / "lines.edf")
+        assert read_recording(tmp_path / "lines.edf").seizures == ((2.5, 6.5), (10.0, 15.0), (20.0, 25.0))

@@ -213,9 +213,47 @@ def test_brainvision(tmp_path):
     assert recording.channel_names == ("A1", "A2")
     np.testing.assert_allclose(recording.seizures, [(4.0, 10.5)], atol=1e-2)
     np.testing.assert_allclose(recording.read(100, 200), raw.get_data([0, 1], 100, 200) * 1e6, atol=0.1)
+    # A set whose files were renamed, and whose header still names those of before.
+    for kind in ("vhdr", "eeg", "vmrk"):
+        (tmp_path / f"new.{kind}").write_bytes((tmp_path / f"rec.{kind}").read_bytes())
+    with pytest.warns(UserWarning, match=r"vhdr names rec\.vmrk as its MarkerFile, .* and new\.vmrk lies") as said:
+        read_recording(tmp_path / "new.vhdr")
+    assert "names rec.eeg as its DataFile, which is read" in str(said[0].message)
     (tmp_path / "rec.eeg").unlink()
     with pytest.raises((ValueError, FileNotFoundError), match=r"rec\.(vhdr|eeg)"):
         read_recording(tmp_path / "rec.vhdr")
+
+
+def test_an_alphabet_that_ansi_does_not_name_is_said(tmp_path):
+    brainvision(tmp_path / "rec.vhdr", "A1")
+    marks = (tmp_path / "rec.vmrk").read_text(encoding="utf-8").replace("UTF-8", "ANSI")
+    for word, page, codes in (("приступ", "cp1251", 1), ("発作開始", "cp932", 1), ("Anfälle über 10 s", "cp1252", 0)):
+        (tmp_path / "rec.vmrk").write_bytes(f"{marks}\nMk99=Comment,{word},700,1,0\n".encode(page))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            read_recording(tmp_path / "rec.vhdr")
+        assert sum("seems to be in another code page" in str(warning.message) for warning in said) == codes
+
+
+@pytest.mark.parametrize("text", ["sz", "sz start"])
+def test_a_mark_of_one_sample_in_brainvision_is_no_seizure_of_two_milliseconds(text, tmp_path):
+    brainvision(tmp_path / "rec.vhdr", "A1", word="x")
+    with (tmp_path / "rec.vmrk").open("a", encoding="utf-8") as file:
+        file.write(f"\nMk99=Comment,{text},513,1,0\n")
+    with pytest.warns(UserWarning, match="rec: the seizure at 1 s has no end; it is taken to last"):
+        recording = read_recording(tmp_path / "rec.vhdr")
+    assert recording.seizures == ((pytest.approx(1.0, abs=0.01), recording.duration),)
+
+
+@pytest.mark.parametrize(("channel", "whole", "missing"), [(0, True, []), (2, False, [1]), (9, True, [])])
+def test_a_bad_interval_of_one_channel_in_brainvision(channel, whole, missing, tmp_path):
+    brainvision(tmp_path / "rec.vhdr", "A1", "A2", "A3")
+    with (tmp_path / "rec.vmrk").open("a", encoding="utf-8") as file:
+        file.write(f"\nMk99=Bad Interval,Bad Min-Max,513,512,{channel}\n")
+    recording = read_recording(tmp_path / "rec.vhdr")
+    assert bool(recording.bad_spans) == whole
+    assert np.flatnonzero(np.isnan(recording.read(600, 700)).any(1)).tolist() == missing
+    assert not np.isnan(recording.read(1100, 1200)).any()
 
 
 class TestBIDS:
@@ -532,6 +570,16 @@ def _gain(brain, start, stop, channels, gain):
             r"stated seizures: A3 has 1\.\d+e\+03 µV at \d s and 1\d(\.\d)? µV most",
         ),
         (lambda brain: _gain(brain, 17, 20, [0, 1, 2, 3], 0.02), r"seizures: A1 has .* A2 has .* A3 has .* A4 has "),
+        (
+            lambda brain: np.where(
+                [[1], [0], [0], [0]], np.minimum(brain, np.quantile(brain[0, 2560:7681], 0.9)), brain
+            ),
+            r"cut off at a limit of the amplifier or file: A1 \(10% of its samples are [\d.-]+ µV\)$",
+        ),
+        (
+            lambda brain: 60 * np.rint(brain / 60),
+            r"few different values: A1 \(\d values\), .*A4 \(\d values\)",
+        ),
     ],
     ids=[
         "gain",
@@ -542,6 +590,8 @@ def _gain(brain, start, stop, channels, gain):
         "a scaled copy",
         "gain of one channel for a while",
         "gain of all channels at the end",
+        "clipped",
+        "coarse",
     ],
 )
 def test_levels_that_cannot_be(x, message):

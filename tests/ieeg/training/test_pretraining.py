@@ -322,6 +322,24 @@ def test_short_epochs_see_the_batches_of_a_long_one(tmp_path, workers):
             {"data": data(recordings=[recording(f"S{n}", seed=n, channels=2 + n % 2) for n in (0, 2, 1, 3)])},
             "recording 2: 'S1_made_up, 40 segments of 3 channels' there, 'S2_made_up, 40 segments of 2 channels' here",
         ),
+        (
+            {
+                "data": data(
+                    recordings=[recording(f"S{n}", seed=n + 4 * (n == 1), channels=2 + n % 2) for n in range(4)]
+                )
+            },
+            r"other data \(samples and seizures of training recording 2: '\w{16}' there, '\w{16}' here\)$",
+        ),
+        (
+            {
+                "data": data(
+                    recordings=[
+                        recording(f"S{n}", seed=n, channels=2 + n % 2).with_seizures([(50.0, 60.0)]) for n in range(4)
+                    ]
+                )
+            },
+            "other data .*samples and seizures of training recording 1: .* validation recording 1: ",
+        ),
         ({"data": data(seed=4)}, "cannot resume: seed was 3, it is 4 now"),
     ],
 )
