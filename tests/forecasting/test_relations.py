@@ -12,6 +12,7 @@ from mvpa_ts.forecasting.pretrained.relations import (
     lagged_correlation,
     relation_forecasts,
 )
+from mvpa_ts.forecasting.pretrained.trust import trust_in_relations
 
 C, L, ORIGINS = 4, 90, (4, 24, 30)
 
@@ -78,3 +79,14 @@ def test_forecasts_are_those_of_loops(horizon):
         _forecast(x, observed, leaders, (16, 32), block, horizon, pooled=False, memory=None),
     ]
     np.testing.assert_allclose(result[0, 0].movedim(1, 0).numpy(), np.stack(expected), atol=2e-4)
+
+
+@pytest.mark.parametrize(("series", "power"), [(2, 1), (72, 1.5), (100, 2)])
+def test_a_regression_is_trusted_as_far_as_origins_agree(series, power):
+    """The simple forecast is 0, a regression 3 / 4 of the truth; then one of three origins says the opposite."""
+    truth = torch.ones(3, series, 1)
+    past = torch.stack([torch.zeros_like(truth), *[0.75 * truth] * 4], 2)
+    past[0, :, 1:] *= -1.0
+    share = trust_in_relations(past, truth, torch.zeros(series, 5, 1), channels=series, chunk=1)
+    least_squares = 0.75 / 3 / (0.75**2 + 1e-3)
+    assert share.sum().item() == pytest.approx(least_squares * (1 - (1 / 3) ** power) * 3**power / (3**power + 1))

@@ -18,14 +18,15 @@ from mvpa_ts.forecasting.pretrained.relations import NAMES
 _ERROR_WEIGHT = 4.0  # of the mixture of forecasts that read no other series
 _MOST = 5.0  # standard deviations: one outlier is not to decide for a panel
 _LEAST = 1e-3
+_MANY = 48  # series
 
 
 def trust_in_relations(past: Tensor, truth: Tensor, relative: Tensor, channels: int, chunk: int) -> Tensor:
     """Share of each regression in the forecasts of a panel.
 
     At each step the regression with the least errors has one, if it reads other series. It is the share that would
-    have been best by least squares, times how often the regression was better, times how many origins say so, o,
-    over o + 1.
+    have been best by least squares, times 1 − (1 − how often the regression was better)ᵐ, times oᵐ / (oᵐ + 1) by how
+    many origins say so, o. From one origin many series tell more, so m grows from 1 to 2 with their number.
 
     Parameters
     ----------
@@ -61,7 +62,8 @@ def trust_in_relations(past: Tensor, truth: Tensor, relative: Tensor, channels: 
     seen = (count > 0).to(apart.dtype)
     better = ((after < before) * seen).sum(0) / seen.sum(0).clamp(min=1.0)
     best_share = cross.sum(0) / (moved.sum(0) + _LEAST * count.sum(0).clamp(min=1.0))
-    share = best_share.clamp(0.0, 1.0) * better * origins / (origins + 1.0)
+    m = min(max(channels / _MANY, 1.0), 2.0)
+    share = best_share.clamp(0.0, 1.0) * (1.0 - (1.0 - better) ** m) * (1.0 - 1.0 / (origins**m + 1.0))
     of_others = after.sum(0)[:, 1:].argmin(1, keepdim=True) + 1
     return torch.zeros_like(share).scatter(1, of_others, share.gather(1, of_others))
 

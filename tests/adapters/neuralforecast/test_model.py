@@ -535,3 +535,17 @@ def test_a_short_training_says_nothing_of_validation_steps(tiny: Callable, panel
     (model,) = fitted.models
     assert model.val_check_steps == model.hparams["val_check_steps"] == 100
     assert "ptl/val_loss" in model.metrics
+
+
+def test_bounded_intervals_are_in_the_units_of_the_series(panel: Callable, forecaster: Callable):
+    """Bounds of 100 and more must not cut off what is compared in units of about 1: intervals would have no width."""
+    frame, widths = panel(3, rows=120), []
+    for bounded in (False, True):
+        options = {"enable_progress_bar": False, "logger": False, "accelerator": "cpu", "max_steps": 30}
+        fitted = forecaster(MVPA(6, 36, n_series=3, loss=MQLoss(level=[80]), bounded=bounded, **options))
+        fitted.fit(frame)
+        forecast = fitted.predict()
+        widths.append((forecast["MVPA-hi-80"] - forecast["MVPA-lo-80"]).mean())
+    lowest = frame.groupby("unique_id")["y"].min()
+    np.testing.assert_allclose(fitted.models[0].network.lower, lowest, rtol=1e-6)
+    assert widths[1] == pytest.approx(widths[0], rel=0.3)
