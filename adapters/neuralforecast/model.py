@@ -271,6 +271,11 @@ class MVPA(PanelModel):
             lr_scheduler_kwargs=lr_scheduler_kwargs, dataloader_kwargs=dataloader_kwargs, **trainer_kwargs,
         )  # fmt: skip
         self.cycle_column, self.individual, self.bounded = cycle_column, individual, bounded
+        if isinstance(bounded, (tuple, list)):
+            raise ValueError(
+                f"bounded must be True (the range of the training) or False where a model is trained, got {bounded!r}; "
+                "limits of your own are for MVPA.from_pretrained"
+            )
         check_flags(self, "individual", "bounded")
         self._set_book(channel_order, channel_positions, n_series)
         self._anchors_counts = scaler_type is None  # a scaler that somebody chose is taken as it is

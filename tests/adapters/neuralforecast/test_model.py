@@ -55,6 +55,10 @@ from mvpa_ts.forecasting.network.configuration import ForecastingConfig
         ({"learning_rate": "fast"}, "learning_rate must be positive, got 'fast'"),
         ({"network": {"phase_weights": True}}, "phase_weights needs cycle_length"),
         ({"training": {"linear_learning_rate": 0.0}}, "linear_learning_rate must be positive or None, got 0.0"),
+        (
+            {"bounded": (0, None)},
+            "bounded must be True .* got .0, None.; limits of your own are for MVPA.from_pretrained",
+        ),
         ({"bounded": True, "scaler_type": "robust"}, "bounded needs windows in the units .*got scaler_type='robust'"),
         ({"bounded": True, "exclude_insample_y": True}, "bounded needs windows .*exclude_insample_y=True"),
         ({"bounded": True, "loss": DistributionLoss("Normal")}, "bounded needs .*loss=DistributionLoss"),
