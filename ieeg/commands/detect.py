@@ -80,6 +80,9 @@ def main(arguments: list[str]) -> None:
         raise CommandError(f"--output {options.output} is a file: name a folder, or a file that ends in .tsv")
     if options.calibration and options.threshold is not None:
         raise CommandError("--calibration sets the threshold: leave --threshold out")
+    if options.calibration and options.rules is not None:
+        raise CommandError("--calibration sets the rules: leave --rules out, or calibrate with --rules")
+    options.rules = options.rules or "szcore"
     if options.jobs < 1:
         raise CommandError(f"--jobs must be at least 1, got {options.jobs}")
     outputs = _outputs(files_of, Path(options.output))
@@ -151,8 +154,7 @@ def command_line() -> CommandParser:
     parser.add_argument(
         "--rules",
         choices=("szcore", "paper", "none"),
-        default="szcore",
-        help="how positive segments become events; paper gives fewer and longer events",
+        help="how positive segments become events: szcore, the default, or paper, which gives fewer and longer events",
     )
     parser.add_argument(
         "--calibration", type=str, help="file of `mvpformer calibrate`: its threshold and rules, for the same model"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 import os
 import warnings
@@ -26,6 +27,7 @@ from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.detection.detector import Detector
 from mvpa_ts.ieeg.detection.rules import EventRules, probabilities_to_events
+from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.recordings.copies import copies
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 
@@ -53,6 +55,8 @@ class Calibration:
         With the threshold.
     weights : str or None
         SHA-256 of the detector's weights; None for scores without a detector.
+    reading : str or None
+        Preprocessing and channels that the detector was told to read; None for scores without a detector.
 
     Examples
     --------
@@ -69,6 +73,7 @@ class Calibration:
     alarms: int
     rules: EventRules
     weights: str | None = None
+    reading: str | None = None
 
     def __str__(self) -> str:
         return (
@@ -85,12 +90,24 @@ class Calibration:
         write_json(path, {"calibration": 1, **fields})
 
     def check(self, detector: Detector) -> None:
-        """Raise a ValueError where the detector is another than the one that was calibrated."""
+        """Raise a ValueError where the detector, or what it reads, is another than the one that was calibrated."""
         if self.weights not in (None, detector.weights()):
             raise ValueError(
                 f"the calibration is of another detector than {detector.model_name or 'this one'} (their weights "
                 "differ): calibrate this one, or name the model that was calibrated"
             )
+        if self.reading not in (None, _reading(detector)):
+            raise ValueError(
+                f"the calibration is of a detector that reads {self.reading}, and this one reads {_reading(detector)}: "
+                "take the same preprocessing and channels, or calibrate with these"
+            )
+
+
+def _reading(detector: Detector) -> str:
+    """What a detector was told to read, as text."""
+    told = detector.preprocessing
+    changes = told.to_dict() if isinstance(told, Preprocessing) else dict(told or {})
+    return json.dumps({"preprocessing": changes, "channels": detector.channels}, sort_keys=True, default=list)
 
 
 def load_calibration(path: str | os.PathLike[str]) -> Calibration:
@@ -166,7 +183,7 @@ def calibrate(
         detection = detector.detect(recording)
         scores.append((detection.probabilities, detection.starts))
     calibration = calibrate_scores(scores, per_day, rules=detector.rules, confidence=confidence)
-    return dataclasses.replace(calibration, weights=detector.weights())
+    return dataclasses.replace(calibration, weights=detector.weights(), reading=_reading(detector))
 
 
 def calibrate_scores(

@@ -116,6 +116,11 @@ def test_detect_takes_what_calibrate_wrote_and_no_other_model(tmp_path, capsys):
     assert (detection.rules, detection.events) == (calibration.rules, [])
     assert main([*detect, "--model", "demo"]) == 1
     assert "the calibration is of another detector than demo" in capsys.readouterr().err
+    assert main([*detect, *options, "--rules", "paper"]) == 1
+    assert "--calibration sets the rules" in capsys.readouterr().err
+    for other in (["--preprocessing", '{"notch": 50}'], ["--channels", quiet.channel_names[0]]):
+        assert main([*detect, *options, *other]) == 1
+        assert "take the same preprocessing and channels, or calibrate with these" in capsys.readouterr().err
     file.write_text("{}")
     assert main([*detect, *options]) == 1
     assert "is no calibration" in capsys.readouterr().err
