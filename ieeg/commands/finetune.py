@@ -261,7 +261,10 @@ def _add_linear(training: Any, data: Any, model: Path, device: Any) -> None:
     if linear.network:
         words = f"networks (weight {linear.network:g}) and a regression that withstands drift decide together"
     else:
-        words = f"a regression that withstands drift decides alone; the networks have no weight, because {reason}"
+        words = (
+            f"a regression that withstands drift decides alone; the networks have no weight, because {reason}. So the "
+            "loss, F1 and kappa of networks above are not those of the detector"
+        )
     print(words, file=sys.stderr)
     save_linear(linear, model)
 

@@ -46,8 +46,11 @@ class SegmentComparison:
         if not self.best:
             missing = "segments without a seizure" if self.ictal else "seizures"
             return [f"{counts}: detectors are not compared, because there are no {missing} here."]
-        numbers = ", ".join(f"{name} {row['auroc']:.3f} ({row['auprc']:.3f})" for name, row in self.rows.items())
-        sentences = [f"{counts}: AUROC (AUPRC) of {numbers}."]
+        numbers = ", ".join(
+            f"{name} {row['auroc']:.3f} ({row['auprc']:.3f}; {row['found']:.0f} and {row['false']:.0f})"
+            for name, row in self.rows.items()
+        )
+        sentences = [f"{counts}: AUROC (AUPRC; segments found, and false ones) of {numbers}."]
         if len(self.best) > 1:
             sentences.append(f"The same highest AUROC on these segments: {', '.join(self.best)}.")
         elif len(self.rows) > 1:

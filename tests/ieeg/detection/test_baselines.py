@@ -187,8 +187,11 @@ class TestCommand:
         evaluate = ["evaluate", str(tmp_path / "results"), "-o", str(tmp_path / "scores")]
         assert main(evaluate) == 0
         said = capsys.readouterr().out
-        assert "13 segments, 4 of them in 1 seizure: AUROC (AUPRC) of the detector " in said
-        assert ", line-length 1.000 (1.000)." in said
+        assert (
+            "13 segments, 4 of them in 1 seizure: AUROC (AUPRC; segments found, and false ones) of the detector "
+            in said
+        )
+        assert ", line-length 1.000 (1.000; " in said
         assert "This is too little to trust" in said
         assert "s without a seizure." in said
         report = (tmp_path / "results" / "night" / "report.html").read_text()

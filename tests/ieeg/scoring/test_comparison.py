@@ -15,7 +15,8 @@ def test_the_best_is_named_and_many_segments_are_trusted():
     comparison = compare_segments(LABELS, {"ours": chance, "line-length": perfect}, 10, {"ours": 0.7})
     assert comparison.rows["ours"] == {"auroc": 0.5, "auprc": 0.05, "found": 0, "false": 0}
     assert comparison.words() == [
-        "200 segments, 10 of them in 10 seizures: AUROC (AUPRC) of ours 0.500 (0.050), line-length 1.000 (1.000).",
+        "200 segments, 10 of them in 10 seizures: AUROC (AUPRC; segments found, and false ones) of "
+        "ours 0.500 (0.050; 0 and 0), line-length 1.000 (1.000; 10 and 0).",
         "The highest AUROC on these segments: line-length.",
     ]
     words = compare_segments(LABELS, {"a": perfect, "b": perfect}, 10).words()
