@@ -471,12 +471,9 @@ class MVPA(PanelModel):
         if windows is not None and self.network.fitted is not None:
             power = 2.0 if isinstance(self.loss, (MSE, RMSE)) else 1.0
             windows = windows.to(self.device)
-            bounds = (self.network.lower.clone(), self.network.upper.clone()) if self.bounded else None
-            if bounds is not None:  # those of the series would cut off the windows, which are in units of their own
-                self.network.set_bounds(*windows.value_range())
-            self.network.fitted.finish(self.network, windows, middle=self.network.middle, power=power)
-            if bounds is not None:
-                self.network.set_bounds(*bounds)
+            # Bounds in the units of the series would cut off the windows, which have units of their own.
+            with self.network.bounded_by(*windows.value_range()):
+                self.network.fitted.finish(self.network, windows, middle=self.network.middle, power=power)
 
     @torch.no_grad()
     def _start_effects(self, panel: Panel) -> np.ndarray | float:

@@ -205,10 +205,6 @@ def _ridge_solution(variance: Tensor, covariance: Tensor, total: Tensor, ridge: 
 def _return_to_zero(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor | None]]) -> Tensor:
     """Regression of the errors without reversion and bounds on the level of the window, for each step, [h]."""
     network.reversion.zero_()
-    bounds = None
-    if network.config.bounded_channels is not None:
-        bounds = network.lower.clone(), network.upper.clone()
-        network.set_bounds(network.lower - torch.inf, network.upper + torch.inf)
     training = network.training
     network.eval()
     median = (network.config.num_outputs - 1) // 2
@@ -217,12 +213,11 @@ def _return_to_zero(network: ForecastingNetwork, batches: Iterable[Sequence[Tens
         level = location_scale(x, mask)[0].double()
         if (share := _counting(mask, counted)) is not None:
             level = level * share
-        error = network(x, mask, phase=phase)[..., median].double() - y.double()
+        with network.bounded_by(-torch.inf, torch.inf):
+            error = network(x, mask, phase=phase)[..., median].double() - y.double()
         product = product + (error * level).sum((0, 2)).to(product.device)
         square += level.square().sum().item()
     network.train(training)
-    if bounds is not None:
-        network.set_bounds(*bounds)
     return product / max(square, torch.finfo(product.dtype).tiny)
 
 

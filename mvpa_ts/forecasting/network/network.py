@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from einops import rearrange
 from torch import Tensor, nn
@@ -126,6 +129,19 @@ class ForecastingNetwork(nn.Module):
         lower, upper = checked_bounds(lower, upper, self.lower)
         self.lower.copy_(lower)
         self.upper.copy_(upper)
+
+    @contextmanager
+    def bounded_by(self, lower: Tensor | float, upper: Tensor | float) -> Iterator[None]:
+        """Other bounds for a while, as for windows in other units; nothing changes in a network without bounds."""
+        if self.config.bounded_channels is None:
+            yield
+            return
+        kept = self.lower.clone(), self.upper.clone()
+        self.set_bounds(*(torch.as_tensor(bound).expand_as(kept[0]) for bound in (lower, upper)))
+        try:
+            yield
+        finally:
+            self.set_bounds(*kept)
 
     def forward(
         self,

@@ -33,7 +33,7 @@ MOST_ROWS = 12_000
 """Rows of a pooled regression; of more, every second or third is read."""
 _TRIED_LAGS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48)
 _BOUND = 20.0
-_AT_ONCE = {"cpu": (8192, 4), "cuda": (1 << 20, 512)}
+_AT_ONCE, _AT_ONCE_ON_A_GPU = (8192, 4), (1 << 20, 512)
 """Rows and factors that are worked on together: so many stay in a CPU's cache; a GPU wants few, large calls."""
 
 
@@ -131,7 +131,7 @@ class _Regressions:
         # Origins before which all is fitted on: the last target of a fit lies before its origins.
         self.fits = sorted({back for back in self.origins if LEAST_BACK <= back <= self.tried}, reverse=True)
         self.fits = self.fits or [self.tried]
-        self.at_once = _AT_ONCE.get(self.x.device.type, _AT_ONCE["cuda"])
+        self.at_once = _AT_ONCE if self.x.device.type == "cpu" else _AT_ONCE_ON_A_GPU
 
     def features(self, x: Tensor, every: int = 1, targets: int = 0, series: slice = slice(None)) -> Tensor:
         """Features of every so many windows of `reach` steps, [G, C, R, F], and room for targets; `x` is [G, C, ·].
