@@ -5,8 +5,13 @@ import pytest
 import torch
 
 from mvpa_ts.forecasting.pretrained.relations import (
+    BLOCK,
+    BLOCK_OF_EACH,
+    DIFFERENT_LAGS,
+    DIFFERENT_PENALTIES,
     LATELY,
     LEADERS,
+    NEARBY,
     NEIGHBOURS,
     PENALTIES,
     lagged_correlation,
@@ -25,22 +30,32 @@ def _features(x, c, others, end, own_lags, other_lags):
     return np.concatenate([[1.0, nearest[-1]], nearest[:-1] - nearest[-1], *lags])
 
 
+def _rows(x, observed, every, block, c, begin, stop):
+    """Features, what follows them, and whether a row counts, of series `c`."""
+    ends = range(begin, stop)
+    return every[c, begin:stop], np.array([x[c, end + 1 : end + 1 + block] for end in ends]), observed[c, begin:stop]
+
+
+def _stop(back, block):
+    return L - max(back, 24 if back else 0) - block
+
+
 def _forecast(x, observed, others, lags, block, horizon, *, pooled, memory):
-    """From the end, with the penalty that did best at the origins."""
+    """From the end; the penalty is that which did best at the origins, or of one series on all rows after a fit."""
     every = np.stack([[_features(x, c, others[c], end, *lags) for end in range(L)] for c in range(C)])
 
     def weights(back, penalty, group):
-        stop = L - max(back, 24 if back else 0) - block
-        rows = every[group, :stop].reshape(-1, every.shape[2])
-        targets = np.concatenate([[x[c, end + 1 : end + 1 + block] for end in range(stop)] for c in group])
+        stop = _stop(back, block)
+        read = [_rows(x, observed, every, block, c, 0, stop) for c in group]
+        rows, targets, counted = (np.concatenate(parts) for parts in zip(*read, strict=True))
         fading = np.exp((np.arange(stop) - stop) / memory) if memory else np.ones(stop)
-        weighted = rows * (observed[group, :stop] * fading).reshape(-1, 1)
+        weighted = rows * (counted * np.tile(fading, len(group)))[:, None]
         size = np.array([0.1, 0.1, *[penalty] * (rows.shape[1] - 2)]) + 1e-3
         return np.linalg.solve(weighted.T @ rows + np.diag(size), weighted.T @ targets)
 
-    def result(back, penalty):
+    def result(back, penalties):
         values = x[:, : L - back]
-        of_series = [weights(back, penalty, [*range(C)] if pooled else [c]) for c in ([0] if pooled else range(C))]
+        of_series = [weights(back, penalties[c], [*range(C)] if pooled else [c]) for c in range(1 if pooled else C)]
         of_series = of_series * C if pooled else of_series
         while values.shape[1] < L - back + horizon:
             end = values.shape[1] - 1
@@ -52,10 +67,47 @@ def _forecast(x, observed, others, lags, block, horizon, *, pooled, memory):
     for index, penalty in enumerate(PENALTIES):
         for back in ORIGINS:
             near = slice(L - back, L - back + min(back, block, horizon))
-            missed = result(back, penalty)[:, : near.stop - near.start] - x[:, near]
+            missed = result(back, [penalty] * C)[:, : near.stop - near.start] - x[:, near]
             errors[index] += (missed**2 * observed[:, near]).mean(1)
+        if not pooled:
+            for c in range(C):
+                rows, targets, counted = _rows(x, observed, every, block, c, _stop(30, block), _stop(0, block))
+                missed = targets - rows @ weights(30, penalty, [c])
+                errors[index, c] = (missed**2 * counted[:, None]).sum()
     best = np.tile(errors.mean(1).argmin(), C) if pooled else errors.argmin(0)
-    return np.stack([result(0, PENALTIES[best[c]])[c] for c in range(C)])
+    return result(0, [PENALTIES[option] for option in best])
+
+
+def _difference(x, observed, others, place, block):
+    """What each series differs by from weights that all share, at the first steps."""
+    every = np.stack([[_features(x, c, others[c], end, *[DIFFERENT_LAGS] * 2) for end in range(L)] for c in range(C)])
+    F = every.shape[2]
+    alike = np.exp(-(((place[:, None] - place) / NEARBY) ** 2) / 2)
+
+    def left(back, begin, stop):
+        """Features and what shared weights, fitted `back` steps before the end, leave over."""
+        read = [_rows(x, observed, every, block, c, 0, _stop(back, block)) for c in range(C)]
+        rows, targets, counted = (np.concatenate(parts) for parts in zip(*read, strict=True))
+        size = np.diag([0.101, 0.101, *[PENALTIES[0] + 1e-3] * (F - 2)])
+        shared = np.linalg.solve((rows * counted[:, None]).T @ rows + size, (rows * counted[:, None]).T @ targets)
+        read = [_rows(x, observed, every, block, c, begin, stop) for c in range(C)]
+        return [(rows * counted[:, None], rows, targets - rows @ shared) for rows, targets, counted in read]
+
+    def weights(back, penalty, c):
+        sums = [(a.T @ rows, a.T @ rest) for a, rows, rest in left(back, 0, _stop(back, block))]
+        gram, cross = (
+            sum(w * part for w, part in zip(alike[c], parts, strict=True)) for parts in zip(*sums, strict=True)
+        )
+        return np.linalg.solve(gram + (penalty + 1e-3) * np.eye(F), cross) if penalty else np.zeros_like(cross)
+
+    later = left(30, _stop(30, block), _stop(0, block))
+    errors = []
+    for penalty in (None, *DIFFERENT_PENALTIES):
+        missed = [(rest - rows @ weights(30, penalty, c))[a[:, 0] > 0] for c, (a, rows, rest) in enumerate(later)]
+        error = (np.concatenate(missed) ** 2).sum(0)
+        errors.append([error[3 * s // 4 : min(block, (4 * s + 2) // 3)].sum() for s in range(1, block + 1)])
+    best = [(None, *DIFFERENT_PENALTIES)[option] for option in np.argmin(errors, 0)]
+    return np.stack([[every[c, -1] @ weights(0, best[s], c)[:, s] for s in range(block)] for c in range(C)])
 
 
 @pytest.mark.parametrize("horizon", [5, 70])
@@ -71,13 +123,14 @@ def test_forecasts_are_those_of_loops(horizon):
     offsets = [*range(-S, 0), *range(1, S + 1)]
     others = [[order[p + o] if 0 <= p + o < C else -1 for o in offsets] for p in places]
     leaders = lagged_correlation(values[:, :, : L - 30]).topk(min(LEADERS, C - 1), dim=2).indices[0].tolist()
-    block = min(horizon, L // 4)
+    block = min(horizon, BLOCK)
     expected = [
         _forecast(x, observed, [[]] * C, (32, 16), block, horizon, pooled=True, memory=None),
         _forecast(x, observed, others, (32, 16), block, horizon, pooled=True, memory=None),
         _forecast(x, observed, others, (32, 16), block, horizon, pooled=True, memory=LATELY),
-        _forecast(x, observed, leaders, (16, 32), block, horizon, pooled=False, memory=None),
+        _forecast(x, observed, leaders, (16, 32), BLOCK_OF_EACH, horizon, pooled=False, memory=None),
     ]
+    expected[1][:, :block] += _difference(x, observed, others, places, block)
     np.testing.assert_allclose(result[0, 0].movedim(1, 0).numpy(), np.stack(expected), atol=2e-4)
 
 

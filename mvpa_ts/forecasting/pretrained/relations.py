@@ -1,8 +1,11 @@
 """Ridge regressions that are fitted inside the history: on a series' own lags, its neighbours, and its leaders.
 
 Relations between the series of a panel are found here in closed form, without a weight of the network. Each regression
-is fitted on all of the history, and on what lies before earlier origins, to be tried there. The penalty is the one that
-did best there.
+is fitted on all of the history, and on what lies before earlier origins, to be tried there. It forecasts a few steps,
+and goes on from there: so it learns from more rows, and what travels over several series is followed step by step.
+
+The penalty of weights that all series share is the one that did best at the origins, where the latest counts most. That
+of weights of one series did best on all rows after the first fit: few steps of one series say little.
 
 Legend: B panels, C series, N = B·C, L steps of history, h steps ahead, O origins, R rows, F features.
 """
@@ -10,7 +13,7 @@ Legend: B panels, C series, N = B·C, L steps of history, h steps ahead, O origi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,13 +25,16 @@ NAMES = ("own lags of all series", "neighbours", "neighbours, lately", "leaders"
 """What each forecast is, in their order."""
 OWN_LAGS, NEIGHBOUR_LAGS, NEIGHBOURS = 32, 16, 6
 LEADERS, LEADER_LAGS, LEADER_OWN_LAGS = 4, 32, 16
+DIFFERENT_LAGS, NEARBY = 4, 3.0
+"""Lags whose weights may differ from series to series, and the distance, in places, over which they differ alike."""
 LATELY = 128.0
 """Steps after which a row counts 1/e in the regression on what happened lately."""
 LEAST_BACK = 24
 """Nearer origins share the fit of this one: a few rows more change little."""
 PENALTIES = (3.0, 30.0, 300.0, 3000.0)
-BLOCK = 64
-"""Steps that are forecast at once; longer horizons go on from there."""
+DIFFERENT_PENALTIES = (1000.0, 100.0)
+BLOCK, BLOCK_OF_EACH = 8, 4
+"""Steps that are forecast at once, by weights that all series share and by those of each."""
 MOST_ROWS = 12_000
 """Rows of a pooled regression; of more, every second or third is read."""
 _TRIED_LAGS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48)
@@ -61,21 +67,23 @@ def relation_forecasts(
         earliest origin lies before the end.
     """
     _, C, L = x.shape
-    block = max(1, min(horizon, BLOCK, L // 4))
     tested = [back for back in origins if 2 * back + 4 <= L]
     tried = max(tested) if tested else max(1, L // 3)
-    shared = (x, observed, origins, block, tried)
-    near = _Regressions(*shared, _neighbours(x, order), OWN_LAGS, NEIGHBOUR_LAGS, pooled=True)
+    block, block_of_each = (max(1, min(horizon, most, L // 4)) for most in (BLOCK, BLOCK_OF_EACH))
+    history = (x, observed, origins, tried)
+    near = _Regressions(*history, block, _neighbours(x, order), OWN_LAGS, NEIGHBOUR_LAGS, pooled=True)
     sums = near.products((None, LATELY))
     always, lately = near.forecast(sums, horizon)
     if C == 1:
         return torch.stack([always, always, lately, always], dim=3)
+    different = _Regressions(*history, block, near.others, DIFFERENT_LAGS, DIFFERENT_LAGS, pooled=False)
+    always = different.added(always, order)
     # Sums over own lags alone are among those with neighbours.
-    alone = _Regressions(*shared, near.others[..., :0], OWN_LAGS, NEIGHBOUR_LAGS, pooled=True)
+    alone = _Regressions(*history, block, near.others[..., :0], OWN_LAGS, NEIGHBOUR_LAGS, pooled=True)
     sums = torch.cat([sums[:1, ..., : alone.number, : alone.number], sums[:1, ..., : alone.number, -block:]], -1)
     # Chosen before the origins, so that a trial is fair.
     leaders = lagged_correlation(x[:, :, : max(8, L - tried)]).topk(min(LEADERS, C - 1), dim=2).indices
-    led = _Regressions(*shared, leaders, LEADER_OWN_LAGS, LEADER_LAGS, pooled=False)
+    led = _Regressions(*history, block_of_each, leaders, LEADER_OWN_LAGS, LEADER_LAGS, pooled=False)
     forecasts = [*alone.forecast(sums, horizon), always, lately, *led.forecast(led.products((None,)), horizon)]
     return torch.stack(forecasts, dim=3)
 
@@ -118,8 +126,8 @@ class _Regressions:
     x: Tensor
     observed: Tensor
     origins: Sequence[int]
-    block: int  # steps that are forecast at once
     tried: int  # the earliest origin that the penalty is tried at
+    block: int  # steps that are forecast at once
     others: Tensor  # series [B, C, S] that each is forecast from besides itself; −1 is none
     own_lags: int
     other_lags: int
@@ -131,6 +139,10 @@ class _Regressions:
         # Origins before which all is fitted on: the last target of a fit lies before its origins.
         self.fits = sorted({back for back in self.origins if LEAST_BACK <= back <= self.tried}, reverse=True)
         self.fits = self.fits or [self.tried]
+        # Each origin has the latest fit that saw nothing after it.
+        self.fit_of = [
+            max([fit for fit, back in enumerate(self.fits) if back >= origin], default=0) for origin in self.origins
+        ]
         self.at_once = _AT_ONCE if self.x.device.type == "cpu" else _AT_ONCE_ON_A_GPU
 
     def features(self, x: Tensor, every: int = 1, targets: int = 0, series: slice = slice(None)) -> Tensor:
@@ -190,19 +202,18 @@ class _Regressions:
             first = stop
         return sums
 
-    def solution(self, sums: Tensor, penalty: Tensor, rows: int) -> Callable[[Tensor], Tensor]:
-        """What maps features [P, N, ·, F], of `rows` in all, to forecasts [P, N, ·, block], by penalties [P, N]."""
+    def weights(self, sums: Tensor, penalty: Tensor, free: int = 2) -> Tensor:
+        """Weights [P, N, F, block] of ridge regressions, from sums [N, F, F + block] and penalties [P, N].
+
+        The constant and the last value, the first two, are hardly shrunk.
+        """
         gram, cross = sums.split((self.number, self.block), 2)
         damped = gram.repeat(len(penalty), 1, 1, 1)
         diagonal = damped.diagonal(dim1=-2, dim2=-1)
-        diagonal[..., :2] += 0.1 + 1e-3  # the constant and the last value are hardly shrunk
-        diagonal[..., 2:] += penalty[..., None] + 1e-3
+        diagonal[..., :free] += 0.1 + 1e-3
+        diagonal[..., free:] += penalty[..., None] + 1e-3
         factor = torch.linalg.cholesky_ex(damped.mT)[0]  # symmetric, and read by columns, as LAPACK does
-        # Weights cost a solution for each step of a block, without them there is one for each row.
-        if rows <= self.block:
-            return lambda row: torch.cholesky_solve(row.mT, factor).mT @ cross
-        weights = torch.cholesky_solve(cross.expand(len(penalty), -1, -1, -1), factor)
-        return lambda row: row @ weights
+        return torch.cholesky_solve(cross.expand(len(penalty), -1, -1, -1), factor)
 
     def solved(self, sums: Tensor, penalty: Tensor, backs: Sequence[int], horizon: int) -> Tensor:
         """Forecasts from `backs` steps before the end, [P, M, O, B, C, h].
@@ -219,46 +230,106 @@ class _Regressions:
         dtype = torch.float64 if self.pooled else sums.dtype
         sums = sums.flatten(0, 1 if self.pooled else 2).to(dtype)  # [N, F, F + block]
         parts = sums.split(self.at_once[1]), penalty.flatten(1).expand(P, len(sums)).split(self.at_once[1], 1)
-        steps = math.ceil(horizon / self.block)
-        rows = len(backs) * steps * (C if self.pooled else 1)
-        solutions: Iterable[Callable[[Tensor], Tensor]] = (
-            self.solution(*some, rows) for some in zip(*parts, strict=True)
-        )
-        solutions = solutions if steps == 1 else list(solutions)  # kept only where they are asked again
+        weights = torch.cat([self.weights(*some) for some in zip(*parts, strict=True)], 1)  # [P, N, F, block]
         blocks: list[Tensor] = []
-        for _ in range(steps):
+        for _ in range(math.ceil(horizon / self.block)):
             features = self.features(before)[:, :, 0].to(dtype)
-            every = rearrange(features, f"(p m o b) c f -> p {together} f", **axes).split(self.at_once[1], 1)
-            step = torch.cat([solution(some) for solution, some in zip(solutions, every, strict=True)], 1)
+            step = rearrange(features, f"(p m o b) c f -> p {together} f", **axes) @ weights
             step = step.to(before.dtype).clamp(-_BOUND, _BOUND)
             blocks.append(rearrange(step, f"p {together} h -> (p m o b) c h", **axes))
             before = torch.cat([before, blocks[-1]], 2)[:, :, -self.reach :]
         return rearrange(torch.cat(blocks, 2)[:, :, :horizon], "(p m o b) c h -> p m o b c h", **axes)
 
     def forecast(self, sums: Tensor, horizon: int) -> Tensor:
-        """Forecasts [M, 1 + O, B, C, h], with the penalty that did best at the origins."""
-        B, C, L = self.x.shape
-        tried = [back for back in self.origins if back <= self.tried]
+        """Forecasts [M, 1 + O, B, C, h], with the penalty that did best."""
         penalties = self.x.new_tensor(PENALTIES)
-        of_origin: dict[int, Tensor] = {}
         near = min(horizon, max(self.origins))
-        every = penalties.view(-1, *[1] * (sums.ndim - 3))
-        # Each origin has the latest fit that saw nothing after it.
-        fit_of = [max([i for i, back in enumerate(self.fits) if back >= origin], default=0) for origin in self.origins]
-        for index in set(fit_of):
-            backs = [origin for origin, fit in zip(self.origins, fit_of, strict=True) if fit == index]
-            of_origin.update(zip(backs, self.solved(sums[:, index], every, backs, near).unbind(2), strict=True))
-        past = torch.stack([of_origin[back] for back in self.origins], 2)  # [P, M, O, B, C, h]
-        best = torch.full((past.shape[1], B, C), len(PENALTIES) - 1, device=self.x.device)  # much, without a trial
-        if tried:
-            errors = []
-            for back in tried:
-                ahead = slice(L - back, L - back + min(back, self.block, horizon))
-                missed = of_origin[back][..., : ahead.stop - ahead.start] - self.x[:, :, ahead]
-                errors.append((missed.square() * self.observed[:, :, ahead]).mean(4))
-            error = torch.stack(errors).mean(0)  # [P, M, B, C]
-            best = (error.mean(3, keepdim=True).expand_as(error) if self.pooled else error).nan_to_num(1e9).argmin(0)
-        chosen = penalties[best[..., 0] if self.pooled else best][None]
-        final = self.solved(sums[:, -1], chosen, [0], horizon)[0]
-        place = best[None, :, None, :, :, None].expand(1, *past.shape[1:])
-        return torch.cat([final, F.pad(past.gather(0, place)[0], (0, horizon - near))], 1)
+        if self.pooled:
+            every = self.at_origins(sums, penalties.view(-1, 1, 1), near)
+            best = self.best_at_origins(every)
+            past = every.gather(0, best[None, :, None, :, None, None].expand(1, *every.shape[1:]))[0]
+        else:
+            best = self.best_on_later_rows(sums)
+            past = self.at_origins(sums, penalties[best][None], near)[0]
+        final = self.solved(sums[:, -1], penalties[best][None], [0], horizon)[0]
+        return torch.cat([final, F.pad(past, (0, horizon - near))], 1)
+
+    def at_origins(self, sums: Tensor, penalty: Tensor, horizon: int) -> Tensor:
+        """Forecasts from the origins, [P, M, O, B, C, h], each with its fit."""
+        of_origin: dict[int, Tensor] = {}
+        for fit in set(self.fit_of):
+            backs = [origin for origin, its_fit in zip(self.origins, self.fit_of, strict=True) if its_fit == fit]
+            of_origin.update(zip(backs, self.solved(sums[:, fit], penalty, backs, horizon).unbind(2), strict=True))
+        return torch.stack([of_origin[back] for back in self.origins], 2)
+
+    def best_at_origins(self, every: Tensor) -> Tensor:
+        """Number [M, B] of the penalty whose forecasts from the origins, [P, M, O, B, C, h], err least."""
+        L = self.x.shape[2]
+        errors = []
+        for index, back in enumerate(self.origins):
+            if back <= self.tried:
+                ahead = slice(L - back, L - back + min(back, self.block, every.shape[5]))
+                missed = every[:, :, index, ..., : ahead.stop - ahead.start] - self.x[:, :, ahead]
+                errors.append((missed.square() * self.observed[:, :, ahead]).mean((3, 4)))
+        if not errors:  # much, without a trial
+            return torch.full(every.shape[1:4:2], len(PENALTIES) - 1, device=every.device)
+        return torch.stack(errors).mean(0).nan_to_num(1e9).argmin(0)
+
+    def best_on_later_rows(self, sums: Tensor) -> Tensor:
+        """Number [M, B, C] of the penalty whose weights of the first fit err least on the rows after it."""
+        first, later = sums[:, 0].flatten(0, 2), (sums[:, -1] - sums[:, 0]).flatten(0, 2)
+        penalties = sums.new_tensor(PENALTIES)[:, None].expand(-1, len(first))
+        error = self.excess(later, self.weights(first, penalties)).sum(2)
+        return error.nan_to_num(1e9).argmin(0).view(len(sums), *self.x.shape[:2])
+
+    def excess(self, sums: Tensor, weights: Tensor) -> Tensor:
+        """Square errors of weights [..., F, block] on the rows of sums, less those of zeros, [..., block]."""
+        gram, cross = sums.split((self.number, self.block), -1)
+        return ((gram @ weights - 2 * cross) * weights).sum(-2)
+
+    def added(self, forecasts: Tensor, order: Tensor | None) -> Tensor:
+        """Forecasts [1 + O, B, C, h] by weights that all series share, and what each series differs by at first.
+
+        The weights by which a series differs are a ridge regression on what shared ones leave over. Where series have
+        an order, those nearby count, too. At each step the penalty is chosen, or that nothing differs.
+        """
+        B, C, _ = self.x.shape
+        near = min(forecasts.shape[3], self.block)
+        sums = self.products((None,))[0]  # [fits + 1, B, C, F, F + block]
+        together = sums.sum(2).flatten(0, 1).double()
+        shared = self.weights(together, torch.full_like(together[None, :, 0, 0], PENALTIES[0]))[0].to(sums.dtype)
+        shared = shared.view(-1, B, 1, self.number, self.block)
+        later = self._left(sums[-1] - sums[0], shared[0])
+        left = self._left(sums, shared)
+        if order is not None:
+            rank = order.clamp(min=0).argsort(1).to(sums.dtype)
+            weight = (-0.5 * ((rank[:, :, None] - rank[:, None]) / NEARBY).square()).exp()
+            weight = torch.where(order[:, :1, None] >= 0, weight, torch.eye(C, device=weight.device))
+            left = torch.einsum("bcd, nbdfg -> nbcfg", weight, left)
+        penalties = left.new_tensor(DIFFERENT_PENALTIES)[:, None].expand(-1, left.shape[:3].numel())
+        weights = self.weights(left.flatten(0, 2), penalties, free=0).unflatten(1, left.shape[:3])
+        weights = torch.cat([torch.zeros_like(weights[:1]), weights])  # [P, fits + 1, B, C, F, block]
+        error = nearby_steps(self.excess(later, weights[:, 0]).sum(2))  # [P, B, block]
+        best = error.nan_to_num(1e9).argmin(0)[None, None, :, None, None].expand(1, *weights.shape[1:])
+        weights = weights.gather(0, best)[0]
+        padded = F.pad(self.x, (self.reach + max(self.origins), 0))
+        moved = [
+            self.features(padded[..., : padded.shape[2] - back][..., -self.reach :]) @ weights[fit]
+            for back, fit in zip((0, *self.origins), (-1, *self.fit_of), strict=True)
+        ]
+        apart = F.pad(torch.stack(moved)[..., 0, :near], (0, forecasts.shape[3] - near))
+        return (forecasts + apart).clamp(-_BOUND, _BOUND)
+
+    def _left(self, sums: Tensor, shared: Tensor) -> Tensor:
+        """Sums over rows of what shared weights leave over."""
+        gram, cross = sums.split((self.number, self.block), -1)
+        return torch.cat([gram, cross - gram @ shared], -1)
+
+
+def nearby_steps(x: Tensor) -> Tensor:
+    """Sums over the steps from three quarters to four thirds of each, on the last axis: single steps are few."""
+    length = x.shape[-1]
+    step = torch.arange(1, length + 1, device=x.device)
+    first, last = (3 * step) // 4, ((4 * step + 2) // 3).clamp(max=length)
+    sums = F.pad(x.cumsum(-1), (1, 0))
+    return sums[..., last] - sums[..., torch.minimum(first, step - 1)]

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from mvpa_ts.forecasting.pretrained.relations import NAMES
+from mvpa_ts.forecasting.pretrained.relations import NAMES, nearby_steps
 
 _ERROR_WEIGHT = 4.0  # of the mixture of forecasts that read no other series
 _MOST = 5.0  # standard deviations: one outlier is not to decide for a panel
@@ -55,7 +54,7 @@ def trust_in_relations(past: Tensor, truth: Tensor, relative: Tensor, channels: 
     number = compared.to(apart.dtype)[:, :, None]
     # Sums over a panel and over steps nearby, [O, B, R, s].
     before, after, cross, moved, count = (
-        _around(tensor.unflatten(1, (-1, channels)).sum(2))
+        nearby_steps(tensor.unflatten(1, (-1, channels)).sum(2))
         for tensor in (missed.square(), (missed - apart).square(), missed * apart, apart.square(), number)
     )
     origins = (number.unflatten(1, (-1, channels)).amax(2)).sum(0)  # [B, 1, s]
@@ -66,12 +65,3 @@ def trust_in_relations(past: Tensor, truth: Tensor, relative: Tensor, channels: 
     share = best_share.clamp(0.0, 1.0) * (1.0 - (1.0 - better) ** m) * (1.0 - 1.0 / (origins**m + 1.0))
     of_others = after.sum(0)[:, 1:].argmin(1, keepdim=True) + 1
     return torch.zeros_like(share).scatter(1, of_others, share.gather(1, of_others))
-
-
-def _around(x: Tensor) -> Tensor:
-    """Sums over the steps from three quarters to four thirds of each, on the last axis: single steps are few."""
-    length = x.shape[-1]
-    step = torch.arange(1, length + 1, device=x.device)
-    first, last = (3 * step) // 4, ((4 * step + 2) // 3).clamp(max=length)
-    sums = F.pad(x.cumsum(-1), (1, 0))
-    return sums[..., last] - sums[..., torch.minimum(first, step - 1)]
