@@ -81,6 +81,9 @@ def recipes(names: Names) -> None:
     # What the price does is known, and what the panel does without it.
     change = names["priced_forecast"]["MVPA-median"] - names["forecast"]["MVPA-median"] + 2.0 * names["ahead"]["price"]
     assert change.abs().mean() < 0.5
+    sold = names["sold"].merge(names["plan"])
+    assert (sold["MVPA-median"] - 50.0 - 40.0 * sold["promotion"]).abs().max() < 5.0
+    assert sold["promotion"].sum() >= 2
     assert (names["counted"].filter(like="MVPA") >= 0.0).all(axis=None)
     assert names["intervals"].shape == (12, 8)
 
@@ -146,7 +149,7 @@ PAGES = {
     ),
     "forecasting.md": Page(3),
     "guides/explanations.md": Page(2, explanations, needs=("neuralforecast", "captum", "matplotlib")),
-    "guides/recipes.md": Page(11, recipes, needs=("neuralforecast", "sktime", "mne", "matplotlib")),
+    "guides/recipes.md": Page(12, recipes, needs=("neuralforecast", "sktime", "mne", "matplotlib")),
     "guides/sweeps.md": Page(1, sweeps, needs=("neuralforecast",)),
     "mvpformer.md": Page(6, needs=("peft",)),
     "neuralforecast.md": Page(15, neuralforecast, finite_forecast, needs=("neuralforecast", "darts")),
