@@ -105,6 +105,25 @@ def test_order_gaps_masks_units_and_polars_change_nothing(panel):
         assert (answer["y"] / unit).tolist() == expected["y"].tolist()
 
 
+def test_a_series_that_begins_late_does_not_hide_the_others(panel):
+    """From a row or two it is forecast without any width, and its scores would be thresholds for long."""
+    table = panel.copy()
+    table.iloc[:80, 2] = np.nan
+    table.iloc[100, 0] += 6.0
+    answer = detect_anomalies(table, rate=0.02)
+    assert answer.loc[answer["source"] & (answer["ds"] == table.index[100]), "unique_id"].tolist() == ["a"]
+    assert answer.loc[answer["unique_id"] == "c", "ds"].min() >= table.index[96]
+
+
+def test_days_of_polars_are_dates(panel):
+    polars = pytest.importorskip("polars")
+    days = panel.iloc[:60].set_axis(pd.date_range("2024-01-01", periods=60, freq="D"))
+    long = days.rename_axis("ds").reset_index().melt("ds", var_name="unique_id", value_name="y")
+    frame = polars.DataFrame(long.to_dict("list")).with_columns(polars.col("ds").cast(polars.Date))
+    expected = detect_anomalies(days, rate=0.05)
+    pd.testing.assert_frame_equal(detect_anomalies(frame, rate=0.05), expected, check_dtype=False)
+
+
 def test_a_series_that_never_moves_is_no_anomaly(panel):
     answer = detect_anomalies(panel.iloc[:60].assign(b=5.0), rate=0.05)
     assert not answer.loc[answer["unique_id"] == "b", "anomaly"].any()

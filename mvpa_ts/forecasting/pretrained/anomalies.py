@@ -10,6 +10,7 @@ conformal inference under distribution shift, 2021), because real panels change.
 from __future__ import annotations
 
 import warnings
+from datetime import datetime
 from numbers import Real
 from typing import Any
 
@@ -127,7 +128,8 @@ def _table(df: Any) -> Any:
     import pandas as pd
 
     if hasattr(df, "to_dicts"):  # of polars
-        df = pd.DataFrame(df.to_dict(as_series=False))
+        days = {name: datetime for name, kind in df.schema.items() if str(kind) == "Date"}
+        df = pd.DataFrame(df.cast(days).to_dict(as_series=False))
     df = df.to_frame() if isinstance(df, pd.Series) else df
     if not isinstance(df, pd.DataFrame) or isinstance(df.index, pd.MultiIndex):
         got = "a MultiIndex" if isinstance(df, pd.DataFrame) else type(df).__name__
@@ -222,7 +224,7 @@ def _grid(index: Any) -> Any:
 
 @torch.no_grad()
 def rolling_quantiles(network: BaseForecaster, values: np.ndarray, season: int | None = None) -> np.ndarray:
-    """Quantiles of each row [L, C, Q] from the rows before it, up to 8 steps ahead; NaN for the first 16 rows."""
+    """Quantiles of each row [L, C, Q] from those before it, up to 8 steps ahead; NaN where a series has 15 or fewer."""
     L, C = values.shape
     scaling = Scaling.of(values)
     context = min(_CONTEXT, L)
@@ -233,6 +235,8 @@ def rolling_quantiles(network: BaseForecaster, values: np.ndarray, season: int |
     for origins in torch.arange(LEAST_STEPS, L, STEPS).split(max(1, _MOST_READ // C)):
         x = padded[origins[:, None] + torch.arange(context)]
         forecasts = network(x.nan_to_num(0.0), ~x.isnan(), horizon=STEPS, season=season)
+        # Intervals of a series that has just begun have no width, and their scores would hide those of all others.
+        forecasts[(x.isfinite().sum(1) < LEAST_STEPS)[:, None].expand(-1, STEPS, -1)] = torch.nan
         for origin, forecast in zip(origins.tolist(), forecasts.double().numpy(), strict=True):
             ahead = forecast * scaling.scale[:, None] + scaling.location[:, None]
             quantiles[origin : origin + STEPS] = ahead[: L - origin]
