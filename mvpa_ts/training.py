@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -15,6 +16,8 @@ from mvpa_ts.weight_averaging import WeightAverage
 
 _LOOKS = 20  # at the weights during a run
 _DIVERGED = 1e6  # times its first value, which is of order one: no training comes back from there
+# Seconds from which a training says how long it will take, and steps between which it is timed: the first ones compile.
+LONG_TRAINING, TIMED = 300.0, (3, 8)
 
 
 class TrainingRun:
@@ -213,3 +216,31 @@ class TrainingRun:
         for name in self._COUNTED:
             setattr(self, name, state[name])
         self._good = self.step, copy.deepcopy(self.model.state_dict())
+
+
+class TrainingClock:
+    """Says once, from the time of its first steps, that a training will be long.
+
+    Parameters
+    ----------
+    advice : str
+        What takes less, in the host's words.
+    """
+
+    def __init__(self, advice: str) -> None:
+        self.advice = advice
+        self._begun: float | None = None  # when the timed steps began
+
+    def after_step(self, step: int, steps: int) -> None:
+        """Note that `step` of `steps` is done."""
+        first, last = TIMED
+        if step == first:
+            self._begun = time.perf_counter()
+        elif step == last and self._begun is not None:
+            seconds, self._begun = (time.perf_counter() - self._begun) / (last - first) * steps, None
+            if seconds > LONG_TRAINING:
+                warnings.warn(
+                    f"training for {steps} steps will take some {seconds / 60:.0f} minutes on this machine. "
+                    f"{self.advice}",
+                    stacklevel=2,
+                )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
-import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -16,10 +14,13 @@ from mvpa_ts.adapters.neuralforecast.losses import levels
 from mvpa_ts.forecasting.errors import forecast_loss
 from mvpa_ts.forecasting.training import LINEAR_RATE, ForecasterTraining
 from mvpa_ts.learning_rates import lower_rates, on_linear_path, one_cycle, parameter_groups
+from mvpa_ts.training import TrainingClock
 from mvpa_ts.weight_averaging import WeightAverage
 
-# Seconds from which a training says how long it will take, and steps between which it is timed: the first ones compile.
-LONG_TRAINING, TIMED = 300.0, (3, 8)
+_SHORTER = (
+    "Fewer steps (max_steps), fewer windows a step (windows_batch_size), or encoder_layers=0, which leaves out the "
+    "attention, take less"
+)
 
 
 class HostTraining:
@@ -58,7 +59,7 @@ class HostTraining:
         self.prepare(None, 1.0, None)
         self._average: WeightAverage | None = None
         self._averaged_steps = 0
-        self._begun: float | None = None  # when the timed steps began
+        self._clock = TrainingClock(_SHORTER)
         self._best: list[Tensor] | None = None  # weights of the best validation
         self._target: tuple[Tensor, Tensor] | None = None
         self._forecast: Tensor | None = None  # of the last step, [B, h, N, m]
@@ -89,23 +90,12 @@ class HostTraining:
                 model, self.settings.weight_averaging, warm_up=self.settings.averaging_warm_up
             )
         self._averaged_steps = 0
-        self._begun = None
+        self._clock = TrainingClock(_SHORTER)
         self._best, self.best_loss = None, math.inf
 
     def after_step(self, steps: int, all_steps: int) -> None:
         """Take the weights after an optimiser step into the average, and say once if the training will be long."""
-        first, last = TIMED
-        if steps == first:
-            self._begun = time.perf_counter()
-        elif steps == last and self._begun is not None:
-            seconds, self._begun = (time.perf_counter() - self._begun) / (last - first) * all_steps, None
-            if seconds > LONG_TRAINING:
-                warnings.warn(
-                    f"training for {all_steps} steps will take some {seconds / 60:.0f} minutes on this machine. Fewer "
-                    "steps (max_steps), fewer windows a step (windows_batch_size), or encoder_layers=0, which leaves "
-                    "out the attention, take less",
-                    stacklevel=2,
-                )
+        self._clock.after_step(steps, all_steps)
         if self._average is None or steps == self._averaged_steps:
             return  # gradients are still being accumulated
         self._averaged_steps = steps

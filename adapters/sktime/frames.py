@@ -153,11 +153,24 @@ def check_new_rows(y: Any, X: Any = None, seen: pd.DataFrame | None = None) -> N
         if index.has_duplicates:
             raise ValueError(f"{argument} must have each date once, got {index[index.duplicated()][0]} more than once")
         # The host would sort numbers before all periods, and count on from them.
-        if seen is not None and index.inferred_type != seen.index.inferred_type:
+        if seen is not None and _kind(index) != _kind(seen.index):
             raise ValueError(
                 f"{argument} must have an index of the kind that y had in fit, {seen.index.inferred_type} such as "
                 f"{seen.index[-1]}, got {index.inferred_type} such as {index[0]}"
             )
+        # The host's forecasters go back to the last row of an update.
+        if argument == "y" and seen is not None and index[-1] < seen.index[-1]:
+            warnings.warn(
+                f"y ends at {index[-1]}, before the rows seen so far, which end at {seen.index[-1]}: forecasts now "
+                f"begin after {index[-1]} and read no later row, as with every forecaster of sktime. Let y end with "
+                "the last row",
+                stacklevel=3,
+            )
+
+
+def _kind(index: pd.Index) -> tuple[Any, ...]:
+    """What two indices must share so that their times can be compared."""
+    return index.inferred_type, getattr(index, "tz", None) is None, isinstance(index, pd.PeriodIndex) and index.freq
 
 
 def _frequency_with_gaps(index: pd.DatetimeIndex) -> Any:

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 # Beside the network's own files, which know channels by their number and not by name.
 _COLUMNS = "columns.json"
 _FINETUNE_STEPS = 50
+_SHORTER = (
+    "Fewer steps (max_steps, finetune_steps), fewer windows a step (training={'batch_size': 16}), or num_layers=0, "
+    "which leaves out the attention, take less"
+)
 
 
 class Pretraining:
@@ -195,12 +199,19 @@ class Pretraining:
     ) -> FittedForecaster:
         from mvpa_ts.forecasting.fitted import fit_forecaster
         from mvpa_ts.forecasting.series import plain
+        from mvpa_ts.training import TrainingClock
 
         # Bounds are those of the series to forecast, not of the panel that was trained on before.
         if label != "pretrain":
             values = series[0].values[:, :, None]  # columns without a value are refused before
             self._range = np.nanmin(values, 0), np.nanmax(values, 0)
         training = training_of(self.get_params(deep=False), steps, from_scratch=start is None or label == "pretrain")
+        clock = TrainingClock(_SHORTER)
+
+        def progress(step: int, loss: float) -> None:
+            clock.after_step(step, steps)
+            show(label, step, steps, loss=loss)
+
         with progress_bar(self.verbose) as show:
             fitted = fit_forecaster(
                 series,
@@ -212,7 +223,7 @@ class Pretraining:
                 channel_inputs=columns.channel_inputs,
                 seed=self._seed(),
                 device=checked_device(self.device),
-                progress=lambda step, loss: show(label, step, steps, loss=loss),
+                progress=progress,
             )
         # Vectors and parameters of single columns stay with the names that they were learned under.
         names = tuple(map(plain, columns.names)) if start is None else start.channel_names

@@ -117,7 +117,7 @@ def test_a_warm_up_from_zero_keeps_both_rates(tiny: Callable, panel: Callable, d
 def test_a_long_training_says_how_long_it_will_take(
     seconds: float, said: bool, monkeypatch, recwarn, tiny: Callable, panel: Callable, dataset: Callable
 ):
-    from mvpa_ts.adapters.neuralforecast import training
+    from mvpa_ts import training
 
     moments = iter(range(0, 1000, 60))  # a minute between two looks at the clock
     monkeypatch.setattr(training.time, "perf_counter", lambda: float(next(moments)))

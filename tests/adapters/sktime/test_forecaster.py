@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 pytest.importorskip("sktime")
 
+from sktime.forecasting.naive import NaiveForecaster
 from sktime.split import ExpandingWindowSplitter
 from support.made_up_series import SMALL, fitted, panel, waves, weights
 
@@ -482,6 +483,23 @@ def test_a_new_column_in_update_is_refused():
         forecaster.update(rows.assign(new=1.0))
 
 
+def test_rows_from_before_in_update_go_back_to_them_as_in_sktime_and_are_named():
+    y = waves()
+    forecaster, peer = fitted(y[20:]), NaiveForecaster().fit(y[20:], fh=[1, 2, 3, 4, 5])
+    with pytest.warns(UserWarning, match=r"y ends at 2021-08, before the rows seen so far, which end at 2024-12"):
+        forecaster.update(y[:20], update_params=False)
+    peer.update(y[:20])
+    assert forecaster.predict().index.equals(peer.predict().index)
+
+
+@pytest.mark.parametrize("kind", ["zone", "period"])
+def test_times_of_another_kind_in_update_are_named(kind):
+    y = waves()["c0"] if kind == "period" else waves()["c0"].to_timestamp()
+    rows = y[-3:].asfreq("W") if kind == "period" else y[-3:].tz_localize("UTC")
+    with pytest.raises(ValueError, match="y must have an index of the kind that y had in fit, "):
+        fitted(y[:-3]).update(rows)
+
+
 @pytest.mark.parametrize("update_params", [True, False])
 def test_update_predict_single_gives_a_series_for_a_series(update_params):
     y = waves()["c0"]
@@ -567,3 +585,15 @@ def test_a_season_of_hours_follows_the_local_clock(change, ahead):
     assert forecast.index.equals(index[-steps:])
     days = forecast.groupby(forecast.index.date)
     assert [hours.idxmax().hour for _, hours in days if len(hours) > 20] == [18] * sum(len(d) > 20 for _, d in days)
+
+
+def test_a_long_training_says_how_long_it_will_take(monkeypatch):
+    from mvpa_ts import training
+
+    moments = iter(range(0, 1000, 60))  # a minute between two looks at the clock
+    monkeypatch.setattr(training.time, "perf_counter", lambda: float(next(moments)))
+    monkeypatch.setattr(training, "LONG_TRAINING", 1.0)
+    with pytest.warns(
+        UserWarning, match=r"training for 20 steps will take some 4 minutes on this machine\. Fewer steps"
+    ):
+        fitted(waves(), max_steps=20)
