@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
@@ -124,6 +125,7 @@ class PanelModel(HostOverrides, BaseModel):
     MULTIVARIATE = True
     RECURRENT = False
 
+    h: int
     n_series: int
     test_size: int
     random_seed: int
@@ -293,10 +295,18 @@ class PanelModel(HostOverrides, BaseModel):
         self._check_familiar(panel)
         if self._fitted_series is not None:
             panel.warn_of_features(self._fitted_series.features, self.input_size)
+        if (kwargs.get("h") or 0) > self.h and self.loss.outputsize_multiplier > 1:
+            warnings.warn(
+                f"intervals of {self} beyond its h ({self.h}) are too narrow, got h={kwargs['h']}: neuralforecast "
+                "reads forecasts of earlier steps as if they were values. Fit a model with this h",
+                stacklevel=2,
+            )
         self._view = self._view_of(panel)
         given = self.trainer_kwargs
-        # Several processes would each forecast a part, and give none back.
-        self.trainer_kwargs = {**{k: v for k, v in given.items() if k not in ("strategy", "num_nodes")}, "devices": 1}
+        # Several processes would each forecast a part, and give none back. A forecast logs nothing, and Lightning's own
+        # logger would leave a folder.
+        kept = {name: value for name, value in given.items() if name not in ("strategy", "num_nodes")}
+        self.trainer_kwargs = {"logger": False, **kept, "devices": 1}
         try:
             with OwnRandomState(self.random_seed):
                 return super().predict(dataset, *args, **kwargs)

@@ -149,7 +149,11 @@ def _lines_that_mend(index: FrameIndex) -> str:
 
 
 def jump_of(dates: np.ndarray, freq: Any) -> str | None:
-    """Where sorted dates leave the grid of a frequency; None where they do not, or where it is polars'."""
+    """Where sorted dates leave the grid of a frequency; None where they do not, or where it cannot be told."""
+    if months := _months(freq):
+        days = pd.DatetimeIndex(dates)
+        wrong = np.flatnonzero(_months_passed(days) != months)
+        return f"after {days[wrong[0]]} comes {days[wrong[0] + 1]}" if len(wrong) else None
     freq = pandas_frequency(freq)
     if freq is None:
         return None
@@ -179,6 +183,16 @@ def pandas_frequency(freq: Any) -> Any:
     return None if re.fullmatch(r"(\d+(ns|us|ms|s|m|h|d|w|mo|q|y|i))+(_saturating)?", freq) else freq
 
 
+def _months(freq: Any) -> int:
+    """Months of a step in polars' words, such as "1mo", "1q" and "1y"; 0 for other frequencies."""
+    named = re.fullmatch(r"(\d+)(mo|q|y)", freq) if isinstance(freq, str) else None
+    return int(named[1]) * {"mo": 1, "q": 3, "y": 12}[named[2]] if named else 0
+
+
+def _months_passed(days: pd.DatetimeIndex) -> np.ndarray:
+    return np.diff(12 * np.asarray(days.year) + np.asarray(days.month))
+
+
 def other_frequency(dates: np.ndarray, freq: Any) -> Any:
     """The frequency of dates that jump, if `freq` is not theirs; "" where it cannot be told.
 
@@ -192,7 +206,8 @@ def other_frequency(dates: np.ndarray, freq: Any) -> Any:
     offset = pd.tseries.frequencies.to_offset(pandas_frequency(freq))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that some offsets are slow to add
-        follows = np.asarray(days[1:] == days[:-1] + offset)
+        months = _months(freq)
+        follows = _months_passed(days) == months if months else np.asarray(days[1:] == days[:-1] + offset)
     whole = pd.infer_freq(days) if len(days) > 2 else None
     if whole is None and follows.sum() * 2 >= len(follows) > 0:
         return None

@@ -5,16 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from functools import wraps
-from numbers import Complex, Integral
+from numbers import Complex
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from utilsforecast import processing
 
+from mvpa_ts.adapters.options import check_whole
 from mvpa_ts.forecasting.series import check_names, listed
 
-_COUNTS = {"n_windows", "step_size"}
+_COUNTS = {"n_windows": 1, "step_size": 1, "val_size": 0}  # and the least of each
 _ARGUMENTS = ("df", "val_df", "static_df", "futr_df")
 
 
@@ -88,10 +89,9 @@ def checked(call: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(call)
     def checked_call(self: Any, *args: Any, **options: Any) -> Any:
         given = signature.bind(self, *args, **options).arguments
-        for name in _COUNTS.intersection(given) if of_this_package(self) else ():
-            count = given[name]
-            if isinstance(count, bool) or not (count is None or (isinstance(count, Integral) and int(count) > 0)):
-                raise ValueError(f"{name} must be a whole number of at least 1, got {count!r}")
+        for name, least in _COUNTS.items() if of_this_package(self) else ():
+            if given.get(name) is not None:
+                check_whole(least, **{name: given[name]})
         for argument in _ARGUMENTS if of_this_package(self) else ():
             if (frame := given.get(argument)) is not None and _is_frame(frame):
                 _check_argument(self, argument, frame, given)
@@ -170,6 +170,7 @@ def _check_dates(argument: str, frame: Any, name: str) -> None:
     dates = frame[name]
     if isinstance(dates, pd.Series):
         right = pd.api.types.is_datetime64_any_dtype(dates) or pd.api.types.is_integer_dtype(dates)
+        right &= not str(dates.dtype).startswith(("date32", "date64"))  # of pyarrow: objects once they leave the frame
         advice = f"pd.to_datetime({argument}[{name!r}]), with dayfirst=True where the day comes first"
         if isinstance(dates.dtype, pd.PeriodDtype):
             advice = f"{argument}[{name!r}].dt.to_timestamp()"
@@ -178,6 +179,12 @@ def _check_dates(argument: str, frame: Any, name: str) -> None:
     else:
         right = dates.dtype.is_integer() or str(dates.dtype).startswith("Date")
         advice = f"pl.col({name!r}).str.to_datetime()"
+        if (zone := getattr(dates.dtype, "time_zone", None)) not in (None, "UTC"):
+            raise ValueError(
+                f"{argument} must have dates without a time zone in column {name!r} of a frame of polars, since "
+                f"neuralforecast would give those of forecasts in UTC, got {zone}: take "
+                f"pl.col({name!r}).dt.convert_time_zone('UTC'), or .dt.replace_time_zone(None) for the local clock"
+            )
     if not right:
         raise ValueError(
             f"{argument} must have dates or whole numbers in column {name!r}, got {dates.dtype} such as "
@@ -203,7 +210,7 @@ def _check_numbers(argument: str, frame: Any, name: str, *, objects: bool, neede
         )
     # Decimal, object and text columns may hold numbers all the same.
     row, value = next(((row, value) for row, value in enumerate(column) if not _is_number(value)), (0, None))
-    if value is None and objects:  # numbers of another kind, which the host reads
+    if value is None and objects and str(column.dtype) != "Boolean":  # numbers of another kind, which the host reads
         return
     if value is not None:
         drop = f"{argument}.drop({'columns=' if isinstance(column, pd.Series) else ''}{name!r})"

@@ -28,9 +28,11 @@ from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, rounding_of, split_dates
 from mvpa_ts.adapters.neuralforecast.frames import checked, of_this_package, without_masked_targets
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
+from mvpa_ts.forecasting.series import plain, rows_of
 from mvpa_ts.random_state import OwnRandomState
 
 _SEEDING = threading.Lock()
+_ROUNDED = {"float64", "double", "int64", "uint64", "int32", "uint32"}  # types whose numbers float32 may round
 
 
 class HostOverrides:
@@ -180,7 +182,7 @@ def keep_frame_indices() -> None:
     if hasattr(TimeSeriesDataset, "frame_index"):
         return
     TimeSeriesDataset.frame_index = None
-    from_df, append = TimeSeriesDataset.from_df, TimeSeriesDataset.append
+    from_df, append, align = TimeSeriesDataset.from_df, TimeSeriesDataset.append, TimeSeriesDataset.align
     prepare_fit, load = NeuralForecast._prepare_fit, NeuralForecast.load
 
     @wraps(from_df)
@@ -198,6 +200,11 @@ def keep_frame_indices() -> None:
             rounded=_rounded(df, list(names), dataset, id_col, time_col),
         )
         return dataset, names, last_dates, dates
+
+    @wraps(align)
+    def align_by_name(self: Any, *args: Any, **kwargs: Any) -> Any:
+        rows = align(self, *args, **kwargs)
+        return rows if self.frame_index is None else _in_order_of(self.frame_index.names, rows)
 
     @wraps(append)
     def append_with_index(self: Any, futr_dataset: Any) -> Any:
@@ -240,12 +247,17 @@ def keep_frame_indices() -> None:
         for leftover in (partial, older):
             shutil.rmtree(leftover, ignore_errors=True)
         given.arguments["path"] = str(partial)
+        ids, scores = getattr(self, "uids", None), getattr(self, "_cs_df", None)
         try:
+            self.uids = _writable(ids)
+            if scores is not None and _is_polars(scores):
+                self._cs_df = scores.with_columns(_writable(scores[self.id_col]))
             save(*given.args, **given.kwargs)
             if folder.exists():
                 folder.rename(older)
             partial.rename(folder)
         finally:
+            self.uids, self._cs_df = ids, scores
             for leftover in (partial, older):
                 shutil.rmtree(leftover, ignore_errors=True)
 
@@ -263,7 +275,7 @@ def keep_frame_indices() -> None:
     NeuralForecast.save = save_whole
     NeuralForecast._conformity_scores = conformity_of_observed_rows
     TimeSeriesDataset.from_df = staticmethod(from_df_with_index)
-    TimeSeriesDataset.append = append_with_index
+    TimeSeriesDataset.append, TimeSeriesDataset.align = append_with_index, align_by_name
     NeuralForecast._prepare_fit = prepare_fit_with_frequency
     NeuralForecast.load = staticmethod(load_with_index)
 
@@ -272,18 +284,15 @@ def _rounded(
     df: Any, names: list[Any], dataset: Any, id_col: str, time_col: str
 ) -> dict[str, tuple[Any, float, float]]:
     """What float32 rounds in the columns of a frame; the host's table has lost it."""
-    wide = [
-        column
-        for column in df.columns
-        if column not in (id_col, time_col) and str(df[column].dtype).lower() in ("float64", "int64", "uint64")
-    ]
+    types = {column: str(df[column].dtype).lower().removesuffix("[pyarrow]") for column in df.columns}
+    wide = [name for name, kind in types.items() if name not in (id_col, time_col) and kind in _ROUNDED]
     # Most frames hold numbers near 1: only of others the rows are sorted, as the host sorts them.
-    largest = {column: np.abs(df[column].to_numpy()).max(initial=0.0) for column in wide}
-    wide = [column for column in wide if largest[column] > 1e4 or 0.0 < largest[column] < 1e-30]
+    largest = {name: np.nanmax(np.abs(np.asarray(df[name], float)), initial=0.0) for name in wide}
+    wide = [name for name in wide if largest[name] > 1e4 or 0.0 < largest[name] < 1e-30]
     if not wide:
         return {}
     rows = sort(df[[id_col, time_col, *wide]], by=[id_col, time_col])
-    return rounding_of(names, {column: rows[column].to_numpy().astype(float) for column in wide}, dataset.indptr)
+    return rounding_of(names, {column: np.asarray(rows[column], float) for column in wide}, dataset.indptr)
 
 
 def _check_calibration(df: Any, intervals: Any, horizon: int, columns: Mapping[str, Any]) -> None:
@@ -303,6 +312,28 @@ def _check_calibration(df: Any, intervals: Any, horizon: int, columns: Mapping[s
                 "values. Let series end with their last value, take fewer n_windows, or learn quantiles, "
                 "loss=MQLoss(level=[80])"
             )
+
+
+def _in_order_of(names: list[Any], rows: Any) -> Any:
+    """A data set with its series in this order, as the host appends them; as it is where it has other series."""
+    index = rows.frame_index
+    order = rows_of([plain(name) for name in index.names], names)
+    # Categories are sorted by their own order, and text by letters.
+    if order == sorted(order) or sorted(order) != list(range(len(rows))):
+        return rows
+    parts = np.split(np.arange(len(rows.temporal)), rows.indptr[1:-1])
+    rows.temporal = rows.temporal[np.concatenate([parts[row] for row in order])]
+    rows.indptr = np.append(0, np.cumsum([len(parts[row]) for row in order])).astype(rows.indptr.dtype)
+    rows.frame_index = replace(index, names=names, dates=index.dates and [index.dates[row] for row in order])
+    return rows
+
+
+def _writable(ids: Any) -> Any:
+    """Ids of polars in a type that the host can write: text for categories, whole numbers of 64 bits for shorter."""
+    if not _is_polars(ids):
+        return ids
+    kind = str(ids.dtype)
+    return ids.cast(int if ids.dtype.is_integer() else str if kind.startswith(("Categorical", "Enum")) else ids.dtype)
 
 
 def _is_polars(frame: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from numbers import Integral
@@ -587,6 +588,19 @@ def check_schedule(val_check_steps: Any, windows_batch_size: Any, loss: Any, val
     if windows_batch_size is not None:  # None takes all
         check_whole(windows_batch_size=windows_batch_size)
     check_objects(nn.Module, "MAE()", loss=loss, valid_loss=valid_loss)
+    for name, chosen in (("loss", loss), ("valid_loss", valid_loss)):
+        levels = getattr(chosen, "quantiles", None)
+        levels = [getattr(chosen, "q", 0.5)] if levels is None else [float(level) for level in levels]
+        # The host takes any, and forecasts of 1.5 are NaN.
+        if not all(0.0 < level < 1.0 for level in levels):
+            raise ValueError(
+                f"{name} must have quantiles between 0 and 1, and levels between 0 and 100 percent, got the quantiles "
+                f"{[round(level, 4) for level in levels]}"
+            )
+        if narrow := [round(level, 4) for level in levels if 0.0 < abs(level - 0.5) < 0.0051]:
+            warnings.warn(
+                f"{name} has quantiles {narrow}: if level is meant, it is in percent, such as 80", stacklevel=3
+            )
 
 
 def check_cycle(length: int | None, column: str | None, future: list[str] | None, categories: list[str] | None) -> None:

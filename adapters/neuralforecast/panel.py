@@ -63,6 +63,12 @@ class Panel:
         if index is not None and self.appended is not None:
             if fitting:
                 self._check_ids("val_df", "rows of", self.appended.names)
+                for name, rows, later in zip(index.names, index.dates or (), self.appended.dates or (), strict=False):
+                    if later[0] <= rows[-1]:
+                        raise ValueError(
+                            f"val_df must begin after df ends, got {later[0]} and {rows[-1]} in series {name!r}: a "
+                            "validation looks back from val_df at the last rows of df. Cut df before val_df"
+                        )
             check_twice("val_df" if fitting else "futr_df", self.appended)
 
     def __len__(self) -> int:
@@ -180,6 +186,13 @@ class Panel:
                 f"steps {left - lookback + 1} to {horizon} of h have no target in any of the {left - lookback} windows "
                 f"to train on: the longest series has {left} rows, {lookback} of them to look back at. Their forecasts "
                 "are little more than a mean. Give more rows, a smaller input_size or a smaller h",
+                stacklevel=2,
+            )
+        rows = (np.diff(self.dataset.indptr) - val_size - test_size).clip(0) if self.in_memory else np.empty(0)
+        if lookback > 1 and len(short := np.flatnonzero(rows < lookback)):
+            warnings.warn(
+                f"series {self._series(short.tolist())} of df should have input_size ({lookback}) rows before those "
+                f"that are held out, got {rows[short].min()}: what is absent before their first row is read as missing",
                 stacklevel=2,
             )
 

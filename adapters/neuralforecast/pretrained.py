@@ -203,12 +203,17 @@ class PretrainedMVPA(PanelModel):
         panel.check_names([*self.futr_exog_list, *self.hist_exog_list])
         panel.check_dates()
         panel.warn_of_size(trained=False)
+        if val_size + test_size >= dataset.max_size:
+            raise ValueError(
+                f"df must have rows before those that cross_validation holds out ({val_size + test_size}), got "
+                f"{dataset.max_size} in its longest series: give a smaller n_windows, step_size or test_size"
+            )
         self._fitted_index = panel.index
         self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read
         return self
 
-    def predict(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        """Forecast a panel; called by `NeuralForecast.predict`.
+    def predict(self, dataset: Any, *args: Any, h: int | None = None, **kwargs: Any) -> Any:
+        """Forecast a panel; called by `NeuralForecast.predict`, whose `h` may be any number of steps.
 
         Raises
         ------
@@ -220,7 +225,13 @@ class PretrainedMVPA(PanelModel):
                 f"explain() needs models without {self}: no gradient leads from a pretrained forecast back to the "
                 "rows. Train MVPA and explain that"
             )
-        return super().predict(dataset, *args, **kwargs)
+        # The host would read its own forecasts as values, and intervals would not grow with the horizon.
+        given, self.h = self.h, max(self.h, h or 0)
+        self.horizon_backup = self.h
+        try:
+            return super().predict(dataset, *args, **kwargs)
+        finally:
+            self.h = self.horizon_backup = given
 
     def to_onnx(self, *args: Any, **kwargs: Any) -> None:
         """Refused: ONNX has no operator for the regressions that are fitted inside the history.

@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 import torch
 from neuralforecast import NeuralForecast
-from neuralforecast.losses.pytorch import MQLoss
+from neuralforecast.losses.pytorch import MQLoss, QuantileLoss
 from neuralforecast.utils import PredictionIntervals
 from utilsforecast.preprocessing import fill_gaps
 
@@ -158,6 +158,10 @@ def test_levels_that_float32_rounds_are_named(library, panel, tiny, forecaster):
         UserWarning, match=r"column 'y' of series 's00' is rounded to multiples of 8 and changes by only"
     ):
         host.fit(frame)
+    large = panel(2)["y"] + 1e8
+    for held in (large.astype("int32"), large.astype("double[pyarrow]"), large.mask(large.index == 3)):
+        with pytest.warns(UserWarning, match="is rounded to multiples of 8"):
+            forecaster(tiny(2)).fit(panel(2).assign(y=held, available_mask=held.notna().astype(float)))
     values = panel(2)["y"]
     for held in (values, values + 1e4, 8.0 * np.rint(values) + 1e8):
         with warnings.catch_warnings():
@@ -204,9 +208,14 @@ def test_frequencies_in_the_words_of_polars(word, step):
     assert "comes" in (jump_of(np.delete(dates, 3), word) or "")
 
 
-@pytest.mark.parametrize("word", ["1mo", "1q", "1y"])
-def test_calendar_steps_of_polars_are_not_read_as_those_of_pandas(word):
-    assert jump_of(pd.date_range("2024-01-01", periods=3, freq="D").to_numpy(), word) is None
+@pytest.mark.parametrize(("word", "months"), [("1mo", 1), ("1q", 3), ("1y", 12), ("2mo", 2)])
+def test_calendar_steps_of_polars_are_not_read_as_those_of_pandas(word, months):
+    """They go from any day to that day of a later month, or to its end where it is shorter."""
+    for first in ("2024-01-01", "2023-12-31"):
+        dates = np.array([pd.Timestamp(first) + pd.DateOffset(months=months * step) for step in range(6)], "M8[s]")
+        assert jump_of(dates, word) is None
+        assert "comes" in (jump_of(np.delete(dates, 3), word) or "")
+    assert "comes" in (jump_of(pd.date_range("2024-01-01", periods=3, freq="D").to_numpy(), word) or "")
 
 
 def test_a_frequency_of_polars_forecasts(panel, tiny, forecaster):
@@ -295,3 +304,30 @@ def test_numbers_of_a_size_that_no_loss_can_have(panel, forecaster, scale, train
     model = MVPA(input_size=8, n_series=2, max_steps=1, **quiet) if trained else MVPA.from_pretrained("base", **quiet)
     with pytest.warns(UserWarning, match=said):
         forecaster(model).fit(panel(2).assign(y=lambda rows: rows["y"] * scale))
+
+
+@pytest.mark.parametrize("maker", ["MVPA", "base"])
+def test_quantiles_outside_of_0_and_1_are_refused(maker, tiny):
+    for loss in (MQLoss(quantiles=[1.5]), MQLoss(level=[100]), MQLoss(level=[-5, 200]), QuantileLoss(0.0)):
+        with pytest.raises(ValueError, match="loss must have quantiles between 0 and 1, and levels between 0 and 100"):
+            made(maker, tiny, loss=loss)
+    with pytest.warns(UserWarning, match=r"loss has quantiles \[0.496, 0.504\]: if level is meant, it is in percent"):
+        made(maker, tiny, loss=MQLoss(level=[0.8]))
+
+
+def test_a_series_shorter_than_the_look_back_is_named_in_cross_validation(panel, tiny, forecaster):
+    frame = panel(2)
+    late = frame[~((frame["unique_id"] == "s01") & (frame.groupby("unique_id").cumcount() < 45))]
+    with pytest.warns(
+        UserWarning, match=r"series 's01' of df should have input_size \(12\) rows before .*, got 9: what"
+    ):
+        forecaster(tiny(2)).cross_validation(late, n_windows=1)
+
+
+def test_intervals_beyond_the_trained_horizon_are_said_to_be_too_narrow(panel, tiny, forecaster):
+    host = forecaster(tiny(2, loss=MQLoss(level=[80])))
+    host.fit(panel(2))
+    with pytest.warns(
+        UserWarning, match=r"intervals of MVPA beyond its h \(6\) are too narrow, got h=9: neuralforecast"
+    ):
+        host.predict(h=9)

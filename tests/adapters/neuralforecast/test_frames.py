@@ -39,6 +39,7 @@ _PANDAS: dict[str, tuple[Callable, str]] = {
     "text": (lambda df: df.assign(note="a"), "column 'note', got 'a' in row 0: leave the column out, df.drop(columns="),
     "dates as text": (lambda df: df.assign(ds=df["ds"].astype(str)), "column 'ds', got str such as '2024-01-01"),
     "dates of Python": (lambda df: df.assign(ds=datetime.date(2024, 1, 1)), "take pd.to_datetime(df['ds'])"),
+    "dates of pyarrow": (lambda df: df.assign(ds=df["ds"].astype("date32[pyarrow]")), "take pd.to_datetime(df['ds'])"),
     "periods": (lambda df: df.assign(ds=df["ds"].dt.to_period("h")), "take df['ds'].dt.to_timestamp()"),
     "no rows": (lambda df: df.iloc[:0], "df must have rows, got none"),
     "a column twice": (lambda df: pd.concat([df, df[["y"]]], axis=1), "df must have each column once, got 'y'"),
@@ -50,6 +51,8 @@ _POLARS: dict[str, tuple[Callable, str]] = {
     "date": (lambda df: df.with_columns(ds=df["ds"].shift(1)), "a date in each row, got none in column 'ds' of row 0"),
     "decimals": (lambda df: df.with_columns(df["y"].cast(pl.Decimal(10, 3))), "take pl.col('y').cast(pl.Float64)"),
     "flags": (lambda df: df.with_columns(df["y"] > 0), "'y', got Boolean: take pl.col('y').cast(pl.Float64)"),
+    "a mask of flags": (lambda df: df.with_columns(available_mask=True), "'available_mask', got Boolean: take pl.col("),
+    "a zone": (lambda df: df.with_columns(df["ds"].dt.replace_time_zone("Asia/Tokyo")), "in UTC, got Asia/Tokyo: take"),
     "text": (lambda df: df.with_columns(note=pl.lit("a")), "got 'a' in row 0: leave the column out, df.drop('note')"),
     "dates as text": (lambda df: df.with_columns(df["ds"].cast(str)), "take pl.col('ds').str.to_datetime()"),
     "no rows": (lambda df: df.head(0), "df must have rows, got none"),
@@ -147,7 +150,7 @@ def test_infinite_static_numbers_are_named(panel: Callable, tiny: Callable, fore
         forecaster(tiny(2, stat_exog_list=["size"])).fit(frame, static_df=static)
 
 
-@pytest.mark.parametrize("option", [{"step_size": 0}, {"step_size": 1.5}, {"n_windows": 0}])
+@pytest.mark.parametrize("option", [{"step_size": 0}, {"step_size": 1.5}, {"n_windows": 0}, {"val_size": -5}])
 def test_windows_are_counted(option: dict[str, Any], panel: Callable, tiny: Callable, forecaster: Callable) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(option))} must be a whole number of at least 1, got"):
+    with pytest.raises(ValueError, match=f"{next(iter(option))} must be a whole number of at least [01], got"):
         forecaster(tiny(2)).cross_validation(panel(2), **option)

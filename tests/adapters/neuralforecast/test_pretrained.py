@@ -4,6 +4,7 @@ from importlib import resources
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import torch
 from hypothesis import given, settings
@@ -268,3 +269,60 @@ def _forecast_of(rows: pd.DataFrame, batch: int) -> pd.DataFrame:
     forecast = host.predict()
     pd.testing.assert_frame_equal(host.predict(), forecast, check_exact=True)
     return forecast
+
+
+def test_a_forecast_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    forecaster = NeuralForecast([MVPA.from_pretrained("base", h=4)], freq="D")
+    forecaster.fit(panel(2))
+    forecaster.predict()
+    assert not list(tmp_path.iterdir())
+
+
+def test_intervals_of_a_longer_horizon_in_predict_grow_with_it():
+    """The host would go on from its own forecasts as if they were values."""
+    df = panel(2).assign(y=lambda df: np.random.default_rng(0).normal(size=len(df)).cumsum())
+    expected = fitted(df, h=12, loss=MQLoss(level=[80])).predict()
+    forecaster = fitted(df, h=5, loss=MQLoss(level=[80]))
+    pd.testing.assert_frame_equal(forecaster.predict(h=12), expected)
+    assert len(forecaster.predict()) == 10
+
+
+def test_windows_before_the_first_row_are_refused():
+    """The host would give back fewer than were asked for, the first ones forecast from nothing."""
+    host = NeuralForecast([MVPA.from_pretrained("base", h=5, **QUIET)], freq="D")
+    assert host.cross_validation(panel(1), n_windows=11, step_size=5).groupby("cutoff").ngroups == 11
+    with pytest.raises(
+        ValueError, match=r"df must have rows before those that cross_validation holds out \(60\), got 60"
+    ):
+        host.cross_validation(panel(1), n_windows=12, step_size=5)
+
+
+@pytest.mark.parametrize("series", [["s000", "s001", "s002"], ["s002", "s000", "s001"]])
+def test_future_rows_are_those_of_their_series_whatever_the_order_of_ids(series):
+    """Categories have an order of their own; the host lays rows side by side by their place alone."""
+    df = panel(3, steps=64)
+    df["price"] = np.random.default_rng(1).normal(size=len(df))
+    df["y"] += 3.0 * df["price"]
+    past, ahead = df.groupby("unique_id").head(60), df.groupby("unique_id").tail(4).drop(columns="y")
+    tables = []
+    for ids in (past["unique_id"], pd.Categorical(past["unique_id"], categories=series)):
+        model = MVPA.from_pretrained("base", h=4, futr_exog_list=["price"], **QUIET)
+        host = NeuralForecast([model], freq="D", local_scaler_type="standard")
+        host.fit(past.assign(unique_id=ids))
+        tables.append(host.predict(futr_df=ahead).astype({"unique_id": str}).sort_values(["unique_id", "ds"]))
+    np.testing.assert_allclose(tables[1].iloc[:, 2], tables[0].iloc[:, 2], rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["s001", "s000"]), pl.Int16, pl.UInt64])
+def test_ids_of_every_type_of_polars_are_saved(kind, tmp_path):
+    name = pl.col("unique_id")
+    text = name if kind == pl.Categorical or isinstance(kind, pl.Enum) else name.str.slice(1)
+    df = pl.from_pandas(panel(2)).with_columns(text.cast(kind))
+    host = NeuralForecast([MVPA.from_pretrained("base", h=4, **QUIET)], freq="1d")
+    host.fit(df)
+    host.save(str(tmp_path / "model"))
+    assert host.uids.dtype == kind
+    expected, loaded = host.predict(), NeuralForecast.load(str(tmp_path / "model")).predict()
+    assert loaded["unique_id"].cast(str).to_list() == expected["unique_id"].cast(str).to_list()
+    np.testing.assert_array_equal(loaded["PretrainedMVPA"], expected["PretrainedMVPA"])
