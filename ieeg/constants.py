@@ -1,4 +1,4 @@
-"""What all of `mvpa_ts.ieeg` agrees on: rate and segment of the model's signal, and the notice of every output."""
+"""What all of `mvpa_ts.ieeg` agrees on: rate and segment of the model's signal, the notice and numbers of outputs."""
 
 from __future__ import annotations
 
@@ -28,3 +28,28 @@ def check_rate(sfreq: float) -> None:
             f"preprocessing.sfreq must be {SAMPLING_RATE} Hz, so that {SEGMENT_SECONDS:g} s are the {SEGMENT_SAMPLES} "
             f"samples of the model's segments, got {sfreq} Hz; recordings of any rate are resampled to it"
         )
+
+
+def length(hours: float) -> str:
+    """A time in a unit that can be read.
+
+    Examples
+    --------
+    >>> length(0.1), length(2.5), length(0.0)
+    ('6 minutes', '2.5 hours', '0 seconds')
+    """
+    if hours >= 2:
+        return f"{hours:.1f} hours"
+    return f"{hours * 60:.0f} minutes" if hours * 60 >= 2 else f"{hours * 3600:.0f} seconds"
+
+
+def readable(value: float) -> str:
+    """A number with three digits that count, as a person writes it.
+
+    Examples
+    --------
+    >>> readable(1657.9), readable(5.526), readable(10.0), readable(0.00012345), readable(15.1e6)
+    ('1,660', '5.53', '10', '0.000123', '15,100,000')
+    """
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:.9f}".rstrip("0").rstrip(".")

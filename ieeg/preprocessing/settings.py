@@ -97,6 +97,10 @@ class Preprocessing:
         return dataclasses.replace(self, notch=line_frequency(recording))
 
 
+# Amplifiers take away slower waves as a rule; of a higher one the model misses theta.
+HIGHEST_HIGHPASS = 3.0
+
+
 def default_preprocessing(recording: Recording) -> Preprocessing:
     """Everything for a raw recording, only the rate for one that is filtered and referenced already, as in SWEC.
 
@@ -109,8 +113,17 @@ def default_preprocessing(recording: Recording) -> Preprocessing:
 
 
 def warn_of_low_rate(recording: Recording, preprocessing: Preprocessing) -> None:
-    """Warn where the rate of a recording is too low for the band."""
-    highest = recording.sfreq / 2
+    """Warn where the rate of a recording is too low for the band, or its header states filters inside the band."""
+    highest, lowest = recording.sfreq / 2, recording.metadata.get("highpass", 0.0)
+    lowpass = recording.metadata.get("lowpass", highest)
+    if preprocessing.band is not None and (lowpass < min(preprocessing.band[1], highest) or lowest > HIGHEST_HIGHPASS):
+        warnings.warn(
+            f"recordings that were filtered to {lowest:g} to {lowpass:g} Hz, as their headers say of some channels or "
+            f"all, lack a part of the band of preprocessing, {preprocessing.band[0]:g} to {preprocessing.band[1]:g} "
+            "Hz: a model that learned from the whole band may be wrong more often here. Compare it with seizures that "
+            "you know, or finetune it on such recordings",
+            stacklevel=2,
+        )
     if preprocessing.band is not None and highest < preprocessing.band[1]:
         low, high = preprocessing.band
         # Without a name, so that it is said once for all recordings of a rate.

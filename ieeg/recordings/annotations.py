@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import os
 import re
@@ -20,8 +21,8 @@ from mvpa_ts.ieeg.recordings.guards import check_once, read_text
 from mvpa_ts.ieeg.recordings.recording import Interval
 
 Event = tuple[float, float, str]  # onset and duration in seconds, text
-# With the channels that are meant, none for all, and the length of the recording in seconds.
-Row = tuple[Event, list[str], float | None]
+# With the channels that are meant, none for all, the length of the recording in seconds, and the sample of the onset.
+Row = tuple[Event, list[str], float | None, float | None]
 
 # Length given to a seizure whose end is not marked: about what a focal seizure lasts.
 OPEN_SECONDS = 60.0
@@ -49,6 +50,18 @@ _SEIZURE = re.compile(
 )
 # As above, where it stands beside another word: "kris" is of crisis, Krise and Krisen.
 _NAMED = r"(?:sz|seizure|i[ck]tal|anf[aä]ll|kris|cris)"
+# What is told of days and hours ago; not of minutes, as a nurse may mark a seizure that she saw begin. A warning may
+# quote what is in groups.
+_PAST = (
+    r"(?<!like )(?<!as )(?<!than )(?<!to )(?<!wie )\b(yesterday|(?:vor)?gestern|ayer|last (?:night|week|month|year)"
+    r"|letzte[nr]? (?:nacht|woche|monat|jahr)|in the past|\w+ (?:h|hrs?|hours?|d|days?|weeks?|months?|years?|yrs?) ago"
+    r"|prior to (?:admission|arrival|recording|hospital)|vor \w+ (?:stunden?|tage?n?|wochen?|monate?n?|jahre?n?))\b"
+)
+_TOLD = re.compile(
+    rf"\b({_NAMED}\w*)\b[^;.:,]{{0,60}},?[ (]{{0,3}}{_PAST}|{_PAST}[^;.]{{0,60}}?\b({_NAMED}\w*)"
+    rf"|\b(history|h/o|hx)[ _-]+(?:of[ _-]+)?(?:\w+[ _-]+){{0,3}}({_NAMED}\w*)",
+    re.IGNORECASE,
+)
 # What a reviewer doubts, or a machine says, is not taken for a seizure.
 _DOUBTED = re.compile(
     r"\b(?:possibl[ey]|poss\.?|probabl[ey]|likely|questionable|suspect(?:ed)?|maybe|unsure|not[ _-]sure[ _-]if"
@@ -58,7 +71,7 @@ _DOUBTED = re.compile(
     re.IGNORECASE,
 )
 _NOT_SEIZURE = re.compile(
-    rf"{_DOUBTED.pattern}|(?:inter|post|pre|peri|pr[äa])[ _-]*i[ck]tal"
+    rf"{_DOUBTED.pattern}|{_TOLD.pattern}|(?:inter|post|pre|peri|pr[äa])[ _-]*i[ck]tal"
     r"|\b(?:keine?|ohne|nach|vor|pas[ _-]de|sans|apr[èe]s|avant|sin|despu[ée]s[ _-]de|no|non|not|never|without|\w+n't"
     r"|rule[ _-]out|r/o|after|before|since|post|pre|last|previous|prior|test|false|history[ _-]of|h/o"
     r"|(?:no|without)[ _-](?:evidence|signs?|history)[ _-]of|no[ _-]\w+[ _-](?:or|and)|not[ _-]an?)[ _-]+"
@@ -315,9 +328,32 @@ def stated_seizures(
     if not any(is_seizure(text, words) or is_background(text) for _, _, text in events):
         return None
     seizures = seizures_from_events(events, duration, open_seconds, name, words=words)
+    _warn_of_background(events, seizures, duration, name)
     # An end without a start, or a start that is left out, says that there is one somewhere.
     lost = not seizures and any(0 <= onset <= duration and is_seizure(text, words) for onset, _, text in events)
     return None if lost else seizures
+
+
+def _warn_of_background(events: Sequence[Event], seizures: Sequence[Interval], duration: float, name: str) -> None:
+    """Warn where a stretch that is marked as free of seizures holds one, or is a part of a recording without any."""
+    background = [(onset, length) for onset, length, text in events if is_background(text)]
+    inside = [
+        f"{on:g}" for on, off in seizures if any(onset < off and onset + length > on for onset, length in background)
+    ]
+    if inside:
+        warnings.warn(
+            f"{name}: seizures lie in a stretch that is marked as free of them, and count: at {', '.join(inside[:5])}"
+            f"{', …' if inside[5:] else ''} s",
+            stacklevel=3,
+        )
+    covered = sum(min(onset + length, duration) - max(onset, 0.0) for onset, length in background)
+    # A mark without a length is of the whole.
+    if background and not seizures and all(length for _, length in background) and covered < 0.9 * duration - 1.0:
+        warnings.warn(
+            f"{name}: {covered:g} of {duration:g} s are marked as free of seizures, and no seizure is marked: all of "
+            "it counts as free of them",
+            stacklevel=3,
+        )
 
 
 def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice: str = _NAME_WORDS) -> None:
@@ -332,6 +368,7 @@ def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice
     seen = [match[0].strip(" _-.:;,") for text in unclear for pattern in patterns for match in pattern.finditer(text)]
     denied = [text for text, clear in zip(texts, understood, strict=True) if not clear and text not in unclear]
     seen += [match[0] for text in denied for match in _DOUBTED.finditer(text)]
+    seen += [" … ".join(filter(None, match.groups())) for text in denied for match in _TOLD.finditer(text)]
     # "No clinical seizure, EEG seizure" denies one of two.
     left = [_NOT_SEIZURE.sub(";", text) for text in denied if not is_background(text)]
     seen += [match[0].strip(" _-.:;,()") for text in left for match in _SEIZURE.finditer(text)]
@@ -341,6 +378,43 @@ def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice
         warnings.warn(
             f"{name}: {WORDS_NOT_TAKEN}: {', '.join(listed[:8])}{', …' if listed[8:] else ''}. If they mean some, "
             f"{advice}",
+            stacklevel=3,
+        )
+
+
+def warn_of_codes(levels: Path, texts: Sequence[str], name: str, words: Sequence[str]) -> None:
+    """Warn of codes in a table, such as 1, of which its JSON file says that they are seizures."""
+    columns: Any = {}
+    with suppress(ValueError, RecursionError):
+        columns = json.loads(read_text(levels))
+    described = [
+        column for column in (columns.values() if isinstance(columns, dict) else ()) if isinstance(column, dict)
+    ]
+    codes = [
+        code
+        for meanings in (column.get("Levels") for column in described)
+        for code, meaning in (meanings.items() if isinstance(meanings, dict) else ())
+        if code in texts and is_seizure(str(meaning)) and not is_seizure(code, words)
+    ]
+    if codes:
+        warnings.warn(
+            f"{name}: {WORDS_NOT_TAKEN}: {', '.join(codes)}, which {levels.name} says are some. If they mean some, "
+            f"{_NAME_WORDS}",
+            stacklevel=3,
+        )
+
+
+def warn_of_other_seizures(
+    own: Sequence[Event], seizures: Sequence[Interval], duration: float, table: Path, words: Sequence[str]
+) -> None:
+    """Warn of seizures by a file's own annotations that its table, which is believed, does not have."""
+    with warnings.catch_warnings(action="ignore"):
+        others = stated_seizures(own, duration, name=table.name, words=words) or []
+    lost = [f"{on:g}" for on, off in others if not any(on < offset and off > onset for onset, offset in seizures)]
+    if lost:
+        warnings.warn(
+            f"{table} is believed, and lacks seizures that the annotations in the file state: at {', '.join(lost[:5])}"
+            f"{', …' if lost[5:] else ''} s",
             stacklevel=3,
         )
 
@@ -375,9 +449,9 @@ def check_times(
             likely.append("microseconds")
         if likely:
             raise ValueError(
-                f"{path}: a seizure has the {column} {wrong[0]:g}, and the recording lasts {duration:g} s. The column "
-                f"is likely in {' or '.join(likely)}: convert it to seconds. If the table is of a longer recording, "
-                "keep only the seizures of this one, in its own time"
+                f"{path}: a seizure has the {column} {wrong[0]:.12g}, and the recording lasts {duration:g} s. The "
+                f"column is likely in {' or '.join(likely)}: convert it to seconds. If the table is of a longer "
+                "recording, keep only the seizures of this one, in its own time"
             )
     if minutes := [length for _, length in seizures if length > LONG_SECONDS]:
         warnings.warn(
@@ -394,9 +468,11 @@ def read_seizures(path: Path, duration: float, words: Sequence[str] = ()) -> lis
     rows = read_rows(path, words)
     events = [event for event, *_ in rows]
     check_times(events, duration, None, path, words)
-    warn_of_length(rows, duration, path)
+    warn_of_contradictions(rows, duration, None, path)
     _warn_of_words([text for _, _, text in events], str(path), words, "write sz in the table")
-    return seizures_from_events(events, duration, name=path.name, words=words)
+    seizures = seizures_from_events(events, duration, name=path.name, words=words)
+    _warn_of_background(events, seizures, duration, path.name)
+    return seizures
 
 
 def read_events(path: Path, words: Sequence[str] = ()) -> list[Event]:
@@ -408,9 +484,18 @@ def read_events(path: Path, words: Sequence[str] = ()) -> list[Event]:
     return [event for event, *_ in read_rows(path, words)]
 
 
-def warn_of_length(rows: Sequence[Row], duration: float, path: Path) -> None:
-    """Warn of a table of SzCORE that is of a recording of another length than `duration`."""
-    for length in dict.fromkeys(length for *_, length in rows if length):
+def warn_of_contradictions(rows: Sequence[Row], duration: float, sfreq: float | None, path: Path) -> None:
+    """Warn of a table that is of a recording of another length or rate (None where it is not known)."""
+    for (onset, *_), _, _, sample in rows:
+        if sfreq is not None and sample is not None and abs(sample / sfreq - onset) > 1.0:
+            warnings.warn(
+                f"{path}: sample {sample:.12g} is at {sample / sfreq:g} s of the recording's {sfreq:g} Hz, and its "
+                f"onset is stated as {onset:g} s, which is taken: was the file resampled or cut? Then the times of its "
+                "seizures may be those of another file",
+                stacklevel=3,
+            )
+            break
+    for length in dict.fromkeys(length for _, _, length, _ in rows if length):
         if abs(length - duration) > 1.0 + 1e-3 * duration:
             warnings.warn(
                 f"{path} is of a recording of {length:g} s (recordingDuration), and this one lasts {duration:g} s: was "
@@ -477,10 +562,12 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
         # BIDS has one name, or several with commas or as JSON; SzCORE writes "all".
         cells = re.split(r"[,;]", " ".join(row.get(column) or "" for column in CHANNEL_COLUMNS).strip(" []"))
         channels = [name for cell in cells if (name := cell.strip(" \"'")).lower() not in ("", "n/a", "all")]
-        stated = None
+        stated = sample = None
         with suppress(ValueError):
             stated = _seconds(row, COLUMNS[-1])
-        events.append(((onset, length or 0.0, text), channels, stated))
+        with suppress(ValueError):
+            sample = _seconds(row, "sample")
+        events.append(((onset, length or 0.0, text), channels, stated, sample))
     for numbers, said in (
         (unread, "rows that are no seizure and state no time are left out"),
         (differ, f"seizures whose duration and {end} contradict each other last as long as their duration says"),
@@ -505,7 +592,8 @@ def _check_cells(row: dict[Any, Any], text: str, where: str, words: Sequence[str
 def _as_in_bids(names: Sequence[str]) -> list[str]:
     """Names of columns, those that BIDS has as BIDS spells them: Excel users write "Onset"."""
     spelled = {
-        name.lower(): name for name in ("onset", "duration", *TEXT_COLUMNS, *END_COLUMNS, *CHANNEL_COLUMNS, COLUMNS[-1])
+        name.lower(): name
+        for name in ("onset", "duration", *TEXT_COLUMNS, *END_COLUMNS, *CHANNEL_COLUMNS, COLUMNS[-1], "sample")
     }
     meant = [spelled.get(name.strip().lower(), name) for name in names]
     # Two columns that differ in their spelling only stay what they are.

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +57,8 @@ def read_channel_table(path: Path) -> list[Row]:
     """Rows of a channels.tsv; a name that appears twice gets the numbers that MNE gives to such channels."""
     table = read_tsv(path, ("name", "type"))
     # MNE numbers channels of one name, and the table must follow it to be matched.
+    for row in table:
+        row["name"] = row["name"].strip()
     often = Counter(row["name"] for row in table)
     states = {row.get("status", "").strip() for row in table} - {""}
     if odd := sorted(state for state in states if state.lower() not in ("good", "bad", "n/a")):
@@ -135,6 +138,22 @@ def apply_rows(raw: mne.io.BaseRaw, rows: Mapping[str, Row]) -> None:
     raw.rename_channels({name: row["name"] for name, row in row_of.items()}, verbose="error")
 
 
+def warn_of_other_rate(rows: Mapping[str, Row], rate_of: Mapping[str, float], where: str) -> None:
+    """Warn of channels of which the table states another rate than the file, by the file's names."""
+    differ = []
+    for name, row in rows.items():
+        with suppress(ValueError):
+            stated = float(row.get("sampling_frequency") or "nan")
+            if abs(stated - rate_of[name]) > 1e-3 * rate_of[name]:
+                differ.append(f"{row['name']} at {stated:g} Hz ({rate_of[name]:g} Hz in the file)")
+    if differ:
+        warnings.warn(
+            f"{where} states another sampling_frequency than the file, which is believed: {', '.join(differ[:5])}"
+            f"{', …' if differ[5:] else ''}. If the file is wrong, so are all its times",
+            stacklevel=5,
+        )
+
+
 def _same(names: Sequence[str], table: Sequence[Row], key: Callable[[str], str]) -> dict[str, Row]:
     """Rows by the file's name where `key` makes one name of the file and one of the table the same."""
     of_file, of_table = Counter(map(key, names)), Counter(key(row["name"]) for row in table)
@@ -146,7 +165,12 @@ def _same(names: Sequence[str], table: Sequence[Row], key: Callable[[str], str])
 def beside(path: Path, suffix: str) -> Path:
     """The table of this kind beside a recording, whether it is there or not: s1_events.tsv for s1.edf."""
     stem = path.name.removesuffix(".gz").rpartition(".")[0]
-    return path.parent / f"{stem.removesuffix('_ieeg').removesuffix('_eeg')}_{suffix}"
+    table = path.parent / f"{stem.removesuffix('_ieeg').removesuffix('_eeg')}_{suffix}"
+    if not table.name.isascii() and not table.exists() and path.parent.is_dir():
+        # A Mac writes an ü in a file's name as two letters, and other programs as one.
+        name = unicodedata.normalize("NFC", table.name)
+        return next((file for file in path.parent.iterdir() if unicodedata.normalize("NFC", file.name) == name), table)
+    return table
 
 
 def sidecar(path: Path, bids: Any, suffix: str) -> Path | None:
@@ -191,6 +215,20 @@ def bids_root(path: Path) -> Path | None:
     return next((folder for folder in (path, *path.parents) if (folder / "dataset_description.json").is_file()), None)
 
 
+def stated_filters(table: Path, sfreq: float) -> dict[str, float]:
+    """Narrowest filters of brain channels by a channels.tsv, as MNE calls them; none where it states none (Hz)."""
+    kinds = {"SEEG", "ECOG", "DBS", "EEG"}
+    rows = [row for row in read_tsv(table, ("type",)) if row["type"].strip().upper() in kinds]
+    bounds: dict[str, list[float]] = {"low_cutoff": [], "high_cutoff": []}
+    for column, values in bounds.items():
+        for row in rows:
+            with suppress(ValueError):
+                values.append(float(row.get(column) or "nan"))
+    highpass = [value for value in bounds["low_cutoff"] if 0 < value < math.inf]
+    lowpass = [value for value in bounds["high_cutoff"] if 0 < value < 0.49 * sfreq]
+    return {key: pick(of) for key, pick, of in (("highpass", max, highpass), ("lowpass", min, lowpass)) if of}
+
+
 def read_participant(root: Path, subject: str) -> dict[str, Any]:
     """Age, sex and handedness of a BIDS subject from participants.tsv."""
     table = root / "participants.tsv"
@@ -220,6 +258,12 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
             warnings.warn(f"{description} holds no object of JSON and is not used", stacklevel=4)
         if (frequency := stated.get("PowerLineFrequency")) in (50, 60):
             facts["line_frequency"] = float(frequency)
+        if (kind := str(stated.get("RecordingType", "")).lower()) in ("discontinuous", "epoched"):
+            warnings.warn(
+                f"{description} calls the recording {kind}, and {path.name} is read as one stretch: what lay between "
+                "its parts is not seen, and times after a gap are too early",
+                stacklevel=4,
+            )
         for key, own in (("SamplingFrequency", sfreq), ("RecordingDuration", duration)):
             value = stated.get(key)
             if isinstance(value, int | float) and value > 0 and abs(value - own) > 1e-3 * own + (own == duration):
@@ -234,8 +278,13 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
             if Path(row["filename"]).stem == path.stem and row.get("acq_time", "n/a") not in ("", "n/a"):
                 try:
                     start = datetime.fromisoformat(row["acq_time"].strip())
+                    # A date alone would be midnight.
+                    if ":" not in row["acq_time"]:
+                        raise ValueError
                 except ValueError:
-                    warnings.warn(f"{table}: the acq_time of {path.name} is no date and is not used", stacklevel=4)
+                    warnings.warn(
+                        f"{table}: the acq_time of {path.name} is no date with a time and is not used", stacklevel=4
+                    )
                     continue
                 # Without a zone it is the clock of the ward, which this computer's zone must not shift. MNE calls such
                 # a clock UTC, in EDF too.
@@ -264,6 +313,9 @@ def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, 
     if not table.is_file():
         subject = stem.partition("_")[0]
         tables = sorted(path.parent.glob(f"{subject}_*electrodes.tsv")) if stem.startswith("sub-") else []
+        if len(tables) > 1:
+            names = ", ".join(file.name for file in tables)
+            warnings.warn(f"no positions of electrodes: {path.name} has several tables of them, {names}", stacklevel=2)
         if len(tables) != 1:
             return {}
         table = tables[0]

@@ -88,13 +88,29 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
         raise ValueError(f"{path} must name one DataFile, it names {len(values('DataFile'))}")
     data = path.parent / values("DataFile")[0]
     check_regular(data)
+    if not any(values("MarkerFile")) and (marks := path.with_suffix(".vmrk")).is_file():
+        warnings.warn(
+            f"{path} names no MarkerFile, and {marks.name}, which lies beside it, is not read: write MarkerFile="
+            f"{marks.name} in it if it has the marks",
+            stacklevel=4,
+        )
     for name in values("MarkerFile"):
         if name and (path.parent / name).exists():
             _check_pauses(path.parent / name, interval)
     # MNE reads these as a continuous signal, without a word.
-    for key, usual in (("DataType", "TIMEDOMAIN"), ("SegmentationType", "NOTSEGMENTED"), ("UseBigEndianOrder", "NO")):
+    for key, usual in (
+        ("DataType", "TIMEDOMAIN"),
+        ("SegmentationType", "NOTSEGMENTED"),
+        ("Averaged", "NO"),
+        ("UseBigEndianOrder", "NO"),
+    ):
         if values(key) and values(key)[0].upper() != usual:
             raise ValueError(f"{path}: {key} must be {usual}, got {values(key)[0]:.40}: export the continuous signal")
+    if (listed := len(brainvision_units(path))) != channels:
+        raise ValueError(
+            f"{path} states {channels:.0f} channels (NumberOfChannels) and lists {listed}: with a wrong number all "
+            "samples are shuffled, so correct it"
+        )
     names = [value.split(",")[0].replace("\\1", ",") for value in values(r"Ch\d+")[: int(channels)]]
     if len({*names}) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -121,6 +137,14 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
                 f"{READ_ALL_THE_SAME}"
             )
     return BrainVisionHeader(data, frame, tuple(names))
+
+
+def brainvision_units(path: Path) -> list[str]:
+    """Units of the channels as a BrainVision header states them; without one it is µV, by the format's own rule."""
+    section = header_text(path).partition("[Channel Infos]")[2].partition("\n[")[0]
+    lines = re.findall(r"^[ \t]*Ch\d+[ \t]*=(.*)$", section, re.MULTILINE | re.IGNORECASE)
+    fields = [line.split(",") for line in lines]
+    return [field[3].strip() or "µV" if len(field) > 3 else "µV" for field in fields]
 
 
 def header_text(path: Path) -> str:

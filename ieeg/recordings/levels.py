@@ -9,6 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mvpa_ts.ieeg.constants import readable
+
 # A clinical amplifier's iEEG has some 10 to 500 µV; volts read as microvolts give 1e-4, the reverse 1e8, a wrong gain
 # of 100 some 1e4.
 PLAUSIBLE_UV = (0.5, 2000.0)
@@ -64,8 +66,8 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
     if not alive.any():
         return
     level = float(np.median(deviations[alive]))
-    usual = f"usual are {PLAUSIBLE_UV[0]:g} to {PLAUSIBLE_UV[1]:g} µV, most often 10 to 500"
-    said = f"{recording.name}: the channels' median standard deviation is {level:.3g} µV"
+    usual = f"usual are {PLAUSIBLE_UV[0]:g} to {PLAUSIBLE_UV[1]:,g} µV, most often 10 to 500"
+    said = f"{recording.name}: the channels' median standard deviation is {readable(level)} µV"
     x, deviations = x[alive], deviations[alive]
     if not PLAUSIBLE_UV[0] <= level <= PLAUSIBLE_UV[1]:
         _say(recording, f"{said}, {usual}: is the unit right?")
@@ -77,8 +79,8 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
         _say(
             recording,
             f"{recording.name}: {_listed(loud)} have a standard deviation of up to "
-            f"{deviations.max():.3g} µV where the other channels have {level:.3g} µV ({usual}): leave them out "
-            "(--channels, or mark them bad) if their gain is wrong",
+            f"{readable(deviations.max())} µV where the other channels have {readable(level)} µV ({usual}): leave them "
+            "out (--channels, or mark them bad) if their gain is wrong",
         )
     _warn_of_steps(recording, names, x)
     at = np.isfinite(x).any(0)  # a sample that all channels lack has no median
@@ -88,7 +90,9 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
             f"{recording.name}: all {len(x)} channels hold the same signal, of which a median reference leaves nothing",
         )
     elif copied := _copies(x):
-        pairs = [f"{names[j]} ({deviations[j]:.3g} µV) as {names[i]} ({deviations[i]:.3g} µV)" for i, j in copied]
+        pairs = [
+            f"{names[j]} ({readable(deviations[j])} µV) as {names[i]} ({readable(deviations[i])} µV)" for i, j in copied
+        ]
         _say(
             recording,
             f"{recording.name}: channels hold the same signal as another one, if with another gain: {_listed(pairs)}; "
@@ -109,7 +113,7 @@ def _warn_of_steps(recording: Readable, names: Sequence[str], x: NDArray[np.floa
             share = float((distance == 0.0).mean())
             # A wave lingers at its end too, but as much just before it.
             if share > max(CUT_SHARE, float((distance < 0.05 * (high - low)).mean()) - share):
-                cut.append(f"{name} ({share:.0%} of its samples are {end:.4g} µV)")
+                cut.append(f"{name} ({share:.0%} of its samples are {readable(end)} µV)")
                 break
     if cut:
         _say(
@@ -172,7 +176,7 @@ def changes_in_words(
         farthest = int(np.abs(np.log(ratio)).argmax())
         if max(ratio[farthest], 1 / ratio[farthest]) > CHANGE:
             level, time = ratio[farthest] * usual, times[quiet][heard[farthest + neighbours // 2]]
-            changed.append(f"{name} has {level:.3g} µV at {time:.0f} s and {usual:.3g} µV most of the time")
+            changed.append(f"{name} has {readable(level)} µV at {time:.0f} s and {readable(usual)} µV most of the time")
     if not changed:
         return ""
     return (

@@ -139,6 +139,14 @@ def _recording(
             say = f"give those that are EEG the type {', '.join(EEG_TYPES)}, by raw.set_channel_types or channels.tsv"
         raise ValueError(f"{name} has no EEG channel ({reasons}{more}): {say}")
     check_rates(raw, kept, name)
+    types = raw.get_channel_types()
+    scalp = [raw.ch_names[i] for i in kept if types[i] == "eeg"]
+    if channels is None and 0 < len(scalp) < len(kept):
+        warnings.warn(
+            f"{name}: channels of type eeg, {', '.join(scalp[:5])}{', …' if scalp[5:] else ''}, are read with those in "
+            "or on the brain, and share their reference: leave them out (--channels) if they are on the scalp",
+            stacklevel=3,
+        )
     scale = microvolt_scales(raw, kept, unit, units, name)
     # The attention scores channels by their distance in this order, so neighbours on the electrode must be neighbours
     # here.
@@ -203,7 +211,7 @@ def _bad_marks(raw: mne.io.BaseRaw, kept: Sequence[int]) -> tuple[list[Interval]
 
 
 def subject_metadata(raw: mne.io.BaseRaw) -> dict[str, Any]:
-    """Age in years, sex, handedness, start and line frequency as the file states them; no name, id or birth date."""
+    """Age in years, sex, handedness, start, line frequency and filters as stated; no name, id or birth date."""
     info: Any = raw.info["subject_info"] or {}
     metadata: dict[str, Any] = {}
     # The age is kept and the birth date is not.
@@ -220,6 +228,11 @@ def subject_metadata(raw: mne.io.BaseRaw) -> dict[str, Any]:
         metadata["start"] = (start + timedelta(seconds=raw.first_time)).isoformat()
     if raw.info["line_freq"] in (50, 60):
         metadata["line_frequency"] = float(raw.info["line_freq"])
+    # Without a filter MNE states 0 and half of the rate.
+    if 0 < (lowpass := raw.info["lowpass"]) < 0.49 * raw.info["sfreq"]:
+        metadata["lowpass"] = float(lowpass)
+    if raw.info["highpass"] > 0:
+        metadata["highpass"] = float(raw.info["highpass"])
     return metadata
 
 

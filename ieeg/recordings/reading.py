@@ -21,7 +21,9 @@ from mvpa_ts.ieeg.recordings.annotations import (
     check_times,
     read_rows,
     stated_seizures,
-    warn_of_length,
+    warn_of_codes,
+    warn_of_contradictions,
+    warn_of_other_seizures,
 )
 from mvpa_ts.ieeg.recordings.bids import (
     apply_rows,
@@ -33,6 +35,8 @@ from mvpa_ts.ieeg.recordings.bids import (
     read_start_and_line,
     rows_of_channels,
     sidecar,
+    stated_filters,
+    warn_of_other_rate,
 )
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.edf import (
@@ -44,10 +48,17 @@ from mvpa_ts.ieeg.recordings.edf import (
     relative_rates,
 )
 from mvpa_ts.ieeg.recordings.guards import check_regular, damage_is_an_error, noted
-from mvpa_ts.ieeg.recordings.headers import bad_intervals, check_brainvision, check_fif, check_gdf, in_utf8
+from mvpa_ts.ieeg.recordings.headers import (
+    bad_intervals,
+    brainvision_units,
+    check_brainvision,
+    check_fif,
+    check_gdf,
+    in_utf8,
+)
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts, real_numbers
-from mvpa_ts.ieeg.recordings.units import stated_units, with_units_of_table
+from mvpa_ts.ieeg.recordings.units import stated_units, types_by_units, with_units_of_table
 
 if TYPE_CHECKING:
     import mne
@@ -204,6 +215,11 @@ def _read(
         )
         # Of the whole file, not of what `recording_from_raw` was given: the slower channels were left out before.
         recording.dropped = dropped
+        if (table := sidecar(path, bids, "channels.tsv")) is not None:
+            # The narrower of what table and header state.
+            for key, value in stated_filters(table, recording.sfreq).items():
+                header = recording.metadata.get(key, value)
+                recording.metadata[key] = min(value, header) if key == "lowpass" else max(value, header)
         if bids is not None:
             recording.metadata |= read_participant(Path(bids.root), f"sub-{bids.subject}") | read_start_and_line(
                 path, bids, recording.sfreq, recording.duration
@@ -460,10 +476,15 @@ def _read_raw(
         warnings.warn(f"{what} is used as in BIDS, though no dataset_description.json lies above it", stacklevel=4)
     raw = _open_raw(path)
     stored_names = list(raw.ch_names)
+    texts = brainvision_units(path) if path.suffix.lower() == ".vhdr" else []
+    no_voltage = types_by_units(raw, texts)
     rows = {} if table is None else rows_of_channels(stored_names, read_channel_table(table), str(table))
     apply_rows(raw, rows)
     kept, dropped = eeg_channels(raw, channels, path.name)
+    for name in dropped.keys() & no_voltage.keys() - rows.keys():
+        dropped[name] += f", as its unit is {no_voltage[name]!r}"
     shares = relative_rates(raw)
+    warn_of_other_rate(rows, dict(zip(stored_names, shares * raw.info["sfreq"], strict=True)), str(table))
     if rate is not None:
         rates = shares * raw.info["sfreq"]
         other = [index for index in kept if not math.isclose(rates[index], rate, rel_tol=1e-6)]
@@ -487,9 +508,10 @@ def _read_raw(
     units = stated_units(raw)
     if units is not None:
         if path.suffix.lower() in EDF_SUFFIXES:
-            # What MNE does not know it calls n/a, and the user could not tell "10uV" from none.
             header = read_header(path)
             texts = [text for text, label in zip(header.units, header.labels, strict=True) if label not in ANNOTATIONS]
+        # What MNE does not know it calls n/a, and the user could not tell "10uV" from none.
+        if texts:
             names_of = [rows.get(name, {"name": name})["name"] for name in stored_names]
             written = dict(zip(names_of, texts, strict=False))
             units = {name: written.get(name, "") if text == "n/a" else text for name, text in units.items()}
@@ -550,7 +572,8 @@ def _warn_of_name(path: Path, names: Sequence[str], what: str, suffix: str) -> N
     for name in names:
         if (path.parent / name).is_file():
             warnings.warn(
-                f"{path.parent / name} is not read. If it {what} of {path.name}, call it {beside(path, suffix).name}",
+                f"{path.parent / name} is not read. If it {what} of {path.name}, "
+                f"{'call it' if name.endswith('.tsv') else 'write them into'} {beside(path, suffix).name}",
                 stacklevel=5,
             )
 
@@ -567,17 +590,25 @@ def _sidecar_seizures(
     table = sidecar(path, bids, "events.tsv")
     if table is None:
         if bids is None:
-            _warn_of_name(path, ("events.tsv", f"{_stem(path)}.tsv"), "lists the seizures", "events.tsv")
+            endings = (".tsv", ".csv", "_events.csv", ".csv_bi", ".tse", ".tse_bi", f"{path.suffix}.seizures")
+            names = ("events.tsv", *(f"{_stem(path)}{ending}" for ending in endings))
+            _warn_of_name(path, names, "lists the seizures", "events.tsv")
         return None
     duration = raw.n_times / raw.info["sfreq"]
     rows = read_rows(table, words)
     events = [event for event, *_ in rows]
     # The table of a file that was cut short speaks of the whole.
     if not cut_short:
-        warn_of_length(rows, duration, table)
+        warn_of_contradictions(rows, duration, raw.info["sfreq"], table)
         check_times(events, duration, raw.info["sfreq"], table, words)
+    own = [(mark["onset"] - raw.first_time, mark["duration"], str(mark["description"])) for mark in raw.annotations]
     # With those of the file itself, so that `recording_from_raw` finds both.
-    for event, channels, _ in rows:
+    for event, channels, *_ in rows:
         for onset, offset in bad_spans([event]):
             raw.annotations.append(onset + raw.first_time, offset - onset, "BAD_", ch_names=[channels])
-    return stated_seizures(events, duration, open_seconds, path.name, words=words)
+    if (levels := sidecar(path, bids, "events.json")) is not None:
+        warn_of_codes(levels, [text for _, _, text in events], path.name, words)
+    seizures = stated_seizures(events, duration, open_seconds, path.name, words=words)
+    if seizures is not None:
+        warn_of_other_seizures(own, seizures, duration, table, words)
+    return seizures

@@ -232,6 +232,12 @@ class Recording:
         """The subject, or the recording's name where none is known: it then counts as a subject of its own."""
         return self.subject or self.name
 
+    @property
+    def person_known(self) -> bool:
+        """Whether `subject` says who was recorded: outside of BIDS and SWEC it is the file's name."""
+        # SWEC calls a recording as its subject, and is the one that comes preprocessed.
+        return self.subject is not None and (self.subject != self.name or self.preprocessed)
+
     def with_seizures(self, seizures: Sequence[Interval] | None) -> Recording:
         """The same recording with other seizure intervals; none if empty, unknown if None."""
         return self._copy(seizures=seizures)

@@ -15,6 +15,9 @@ from mvpa_ts.ieeg.recordings.recording import microvolts
 if TYPE_CHECKING:
     import mne
 
+# What BrainVision writes for temperature, conductance, breathing, and force.
+NO_VOLTAGE = ("C", "°C", "µS", "uS", "S", "ARU", "N")
+
 
 def stated_units(raw: mne.io.BaseRaw) -> dict[str, str] | None:
     """Units as an EDF, GDF or BrainVision header states them, by channel; other formats are always in volts."""
@@ -49,6 +52,23 @@ def with_units_of_table(units: Mapping[str, str], table: Mapping[str, str], wher
             stacklevel=5,
         )
     return merged
+
+
+def types_by_units(raw: mne.io.BaseRaw, units: Sequence[str]) -> dict[str, str]:
+    """Make EEG of BrainVision channels whose unit MNE does not read; returns those left, with a unit of no voltage.
+
+    Where no channel has a known unit, all count as EEG whose unit may be one, and reading them asks for the unit.
+    """
+    odd = {
+        name: unit
+        for name, kind, unit in zip(raw.ch_names, raw.get_channel_types(), units, strict=False)
+        if kind == "misc" and unit not in NO_VOLTAGE
+    }
+    voltage = [name for name, unit in odd.items() if _known(unit) is not None]
+    if not voltage and "eeg" not in raw.get_channel_types():
+        voltage = [*odd]
+    raw.set_channel_types(dict.fromkeys(voltage, "eeg"), on_unit_change="ignore", verbose="error")
+    return {name: unit for name, unit in odd.items() if name not in voltage}
 
 
 def _known(unit: str) -> float | None:
@@ -132,12 +152,14 @@ def _check_joined(raw: mne.io.BaseRaw, channels: Sequence[str], name: str) -> No
 
 
 def _factors(raw: mne.io.BaseRaw) -> dict[str, float]:
-    """What MNE multiplies each channel of a lazily read EDF, BDF or GDF file by to make volts of it; else empty.
+    """What MNE multiplies each channel of a lazily read EDF, BDF, GDF or BrainVision file by to make volts; else empty.
 
     MNE knows "uV", "µV" and "mV" by exactly these letters and takes all else for volts, "nV" and "UV" too.
     """
     if raw.preload:
         return {}
+    if type(raw).__name__ == "RawBrainVision":
+        return {channel["ch_name"]: channel["range"] for channel in raw.info["chs"]}
     of_files: list[dict[str, float]] = []
     for extras, picks in zip(raw._raw_extras, raw._read_picks, strict=True):
         is_edf = isinstance(extras, dict) and extras.get("subtype") in ("edf", "bdf", "GDF")

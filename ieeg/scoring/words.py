@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mvpa_ts.ieeg.constants import length
 from mvpa_ts.ieeg.detection.rules import PAPER_REFERENCE_GAP
 from mvpa_ts.ieeg.scoring.results import SubjectResult
 from mvpa_ts.ieeg.scoring.scores import Scores
@@ -17,6 +18,17 @@ MIN_HOURS = 1.0
 MIN_SEIZURES = 5
 # Subjects that a mean, a box plot or a line over subjects needs.
 MIN_SUBJECTS = 3
+
+# Sentences by the answer of `SubjectResult.in_training`.
+TRAINED_ON = {
+    "yes": "The model was trained on recordings of {}: their scores do not show how good it is.",
+    "some files": "The model was trained on some of the recordings of {}: their scores do not show how good it is. "
+    "Score the others alone.",
+    "other files": "The model was trained on other recordings of {}: these scores are for new recordings of people "
+    "that it knows, not for new people.",
+    "not this file": "The model is a detector of one patient, and was not trained on the recordings of {}. If they are "
+    "of this patient, their scores say nothing of new people.",
+}
 
 
 def in_words(results: Sequence[SubjectResult]) -> tuple[str, ...]:
@@ -56,12 +68,10 @@ def in_words(results: Sequence[SubjectResult]) -> tuple[str, ...]:
         sentences.append(
             f"{counted(skipped, 'annotated seizure')} {verbs[0]} where nothing was scored and {verbs[1]} as missed."
         )
-    if trained := [result.subject for result in results if result.in_training == "yes"]:
-        names = ", ".join(trained[:5]) + (", …" if len(trained) > 5 else "")
-        sentences.append(
-            f"The model was trained on recordings of {len(trained)} of {counted(len(results), 'subject')} ({names}): "
-            "their scores do not show how good it is."
-        )
+    for answer, said in TRAINED_ON.items():
+        if trained := [result.subject for result in results if result.in_training == answer]:
+            names = ", ".join(trained[:5]) + (", …" if len(trained) > 5 else "")
+            sentences.append(said.format(f"{len(trained)} of {counted(len(results), 'subject')} ({names})"))
     if events.hours < MIN_HOURS:
         sentences.append("Less than an hour is too short for a rate of false detections.")
     if 0 < events.reference < MIN_SEIZURES:
@@ -80,16 +90,3 @@ def counted(count: int, noun: str) -> str:
     ('1 seizure', '3 seizures')
     """
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def length(hours: float) -> str:
-    """A time in a unit that can be read.
-
-    Examples
-    --------
-    >>> length(0.1), length(2.5), length(0.0)
-    ('6 minutes', '2.5 hours', '0 seconds')
-    """
-    if hours >= 2:
-        return f"{hours:.1f} hours"
-    return f"{hours * 60:.0f} minutes" if hours * 60 >= 2 else f"{hours * 3600:.0f} seconds"

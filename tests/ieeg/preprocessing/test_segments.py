@@ -120,6 +120,23 @@ def test_a_rate_too_low_for_the_band_is_said_once(rate, band, said):
     assert all(said in str(warning.message) for warning in shown)
 
 
+@pytest.mark.parametrize(
+    ("highpass", "lowpass", "said"), [(None, 40.0, "0 to 40 Hz"), (5.0, None, "5 to 256"), (1, 130, None)]
+)
+def test_filters_by_the_header_are_said(highpass, lowpass, said):
+    import mne
+
+    raw = mne.io.RawArray(
+        make(20.0, channels=2).read(0, 10240) * 1e-6, mne.create_info(2, 512.0, "seeg"), verbose="error"
+    )
+    raw.filter(highpass, lowpass, picks="all", verbose="error")
+    with warnings.catch_warnings(record=True, action="default") as shown:
+        Segments(Recording.from_raw(raw), dataclasses.replace(PLAIN, band=(0.5, 120.0)))
+    words = [str(warning.message) for warning in shown if "were filtered" in str(warning.message)]
+    assert len(words) == (said is not None)
+    assert not said or f"filtered to {said}" in words[0]
+
+
 def test_out_of_range_and_pickling():
     segments = Segments(make(20.0))
     with pytest.raises(ValueError, match=r"segments \[0, 4\), asked for \[3, 5\)"):

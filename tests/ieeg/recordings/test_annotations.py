@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 
@@ -87,6 +88,30 @@ def test_words_of_the_callers_own(tmp_path):
 )  # fmt: skip
 def test_no_seizure(text):
     assert not is_seizure(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["patient had seizure yesterday", "Yesterday: 2 seizures", "seizures last week", "seizure 3 days ago",
+     "seizure three hours ago", "history of focal onset seizures", "hx of seizures", "Anfall gestern",
+     "Anfall vor 2 Tagen", "seizures in the past", "seizure prior to admission"],
+)  # fmt: skip
+def test_what_is_told_of_the_past_is_no_seizure_and_is_said(text):
+    assert not is_seizure(text)
+    with pytest.warns(UserWarning, match="these words are not taken for seizures: .*(seizure|Anfall)"):
+        assert stated_seizures([(5.0, 10.0, text)], 100.0) is None
+
+
+def test_what_is_compared_with_the_past_is_a_seizure_and_names_are_not_quoted():
+    texts = [
+        "Seizure, like yesterday",
+        "same as last night: seizure",
+        "seizure 2 min ago",
+        "seizure prior to medication",
+    ]
+    assert all(map(is_seizure, [*texts, "Anfall wie gestern", "Seizure. Slept badly last night"]))
+    with pytest.warns(UserWarning, match="are not taken for seizures: seizure … yesterday. If"):
+        stated_seizures([(5.0, 10.0, "seizure of Ada Lovelace yesterday")], 100.0)
 
 
 @pytest.mark.parametrize("text", ["bckg", "Background", "seizure-free", "sz free", "no seizures", "No clear seizure"])
@@ -419,8 +444,8 @@ def test_other_words_are_not_listed(text):
         ("100000\t20\tsz", "onset 100000, .* likely in milliseconds or samples"),
         ("38\t10240\tsz", "duration 10240, .* likely in milliseconds or samples"),
         ("290000\t20000\tsz", "likely in milliseconds"),
-        ("38000000\t20000000\tsz", "onset 3.8e.07, .* likely in microseconds"),
-        ("1577880038\t20\tsz", "onset 1.57788e.09, .* likely in seconds since 1970"),
+        ("38000000\t20000000\tsz", "onset 38000000, .* likely in microseconds"),
+        ("1577880038\t20\tsz", "onset 1577880038, .* likely in seconds since 1970"),
     ],
 )
 def test_times_that_are_no_seconds_are_refused(tmp_path, row, message):
@@ -429,6 +454,72 @@ def test_times_that_are_no_seconds_are_refused(tmp_path, row, message):
     table.write_text(f"onset\tduration\ttrial_type\n{row}\n")
     with pytest.raises(ValueError, match=rf"x_events\.tsv: a seizure has the .*{message}"):
         read_recording(path)
+
+
+@pytest.mark.parametrize(("rate", "differs"), [(256.0, False), (512.0, True)])
+def test_a_sample_that_contradicts_its_onset_is_said(tmp_path, rate, differs):
+    """The table is of 256 Hz: at 512 Hz its sample 25600 is at 50 s."""
+    quiet = simulate_recording("S01", num_channels=2, duration=300.0, num_seizures=0, sfreq=rate)
+    path, table = write_edf(quiet, tmp_path / "x.edf"), tmp_path / "x_events.tsv"
+    table.write_text("onset\tduration\tsample\ttrial_type\n1\t0\tn/a\tnote\n100\t20\t25600\tsz\n")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert read_recording(path).seizures == ((100.0, 120.0),)
+    words = [str(each.message) for each in said if "sample" in str(each.message)]
+    assert len(words) == differs
+    assert (
+        not differs or "sample 25600 is at 50 s of the recording's 512 Hz, and its onset is stated as 100" in words[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "missing"),
+    [("10\t10\tsz\n40\t10\tsz", None), ("10\t10\tsz", "40"), ("0\t60\tbckg", "10, 40"), ("0\t60\teyes closed", None)],
+)
+def test_a_table_that_lacks_seizures_of_the_file_is_said(tmp_path, rows, missing):
+    quiet = simulate_recording("S01", num_channels=2, duration=60.0, num_seizures=0)
+    path = write_edf(quiet.with_seizures([(12.0, 18.0), (40.0, 50.0)]), tmp_path / "x.edf")
+    (tmp_path / "x_events.tsv").write_text(f"onset\tduration\ttrial_type\n{rows}\n")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        read_recording(path)
+    words = [str(each.message) for each in said if "is believed, and lacks" in str(each.message)]
+    missing = missing and missing.replace("10", "12")
+    assert [text.rpartition("at ")[2] for text in words] == ([] if missing is None else [f"{missing} s"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [("0\t20\tbckg", True), ("0\t60\tbckg", False), ("0\tn/a\tbckg", False), ("0\t20\tbckg\n20\t5\tsz", False)],
+)
+def test_a_part_that_is_free_of_seizures_says_little_of_the_whole(tmp_path, rows, said):
+    table = tmp_path / "x_events.tsv"
+    table.write_text(f"onset\tduration\ttrial_type\n{rows}\n")
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        assert stated_seizures(read_events(table), 60.0) == read_seizures(table, 60.0)
+    assert sum("20 of 60 s are marked as free of seizures" in str(each.message) for each in shown) == 2 * said
+
+
+def test_a_seizure_where_there_should_be_none_is_said():
+    with pytest.warns(
+        UserWarning, match="seizures lie in a stretch that is marked as free of them, and count: at 50 s"
+    ):
+        assert stated_seizures([(0, 60, "no seizures"), (50, 5, "sz"), (60, 5, "sz")], 100.0) == [(50, 55), (60, 65)]
+
+
+def test_codes_that_mean_seizures_by_their_json_file_are_said(tmp_path):
+    quiet = simulate_recording("S01", num_channels=2, duration=60.0, num_seizures=0).with_seizures(None)
+    path = write_edf(quiet, tmp_path / "x.edf")
+    (tmp_path / "x_events.tsv").write_text("onset\tduration\ttrial_type\n10\t5\t1\n30\t5\t2\n")
+    levels = {"1": "electrographic seizure", "2": "no seizure", "3": "seizure"}
+    (tmp_path / "x_events.json").write_text(json.dumps({"trial_type": {"Levels": levels}, "onset": "s"}))
+    with pytest.warns(UserWarning, match=r"are not taken for seizures: 1, which x_events\.json says are some"):
+        assert not read_recording(path).annotated
+    assert read_recording(path, seizure_words=["1"]).seizures == ((10.0, 15.0),)
+    for odd in ("[1]", "{", '{"trial_type": 1, "value": {"Levels": ["1"]}}'):
+        (tmp_path / "x_events.json").write_text(odd)
+        assert not read_recording(path).annotated
 
 
 def test_times_around_the_recording(tmp_path):

@@ -181,6 +181,10 @@ def test_the_subject_of_a_data_set_without_its_description(tmp_path):
         recording = read_recording(path)
     assert (recording.subject, recording.metadata["age"], recording.seizures) == ("sub-07", 41.0, ((3.0, 7.0),))
     assert recording.metadata["start"] == "2021-03-01T10:00:00+00:00"
+    scans = folder.parent / "sub-07_ses-2_scans.tsv"
+    scans.write_text(scans.read_text().replace("T10:00:00", ""))  # no midnight
+    with pytest.warns(UserWarning, match="_ieeg.edf is no date with a time and is not used"):
+        assert not read_recording(path).metadata["start"].startswith("2021")
 
 
 def test_a_table_whose_name_does_not_say_whose_it_is(tmp_path):
@@ -209,6 +213,22 @@ def test_units_of_file_and_table_that_differ(tmp_path):
     np.testing.assert_allclose(np.abs(recording.read(0, 5120)).max(), 10, rtol=1e-2)
 
 
+def test_filters_that_only_the_table_states(tmp_path):
+    edfio.Edf([contact(n, f"A{n}") for n in (1, 2, 3)]).write(tmp_path / "night.edf")
+    cutoffs = "A1\tSEEG\t0.5\t100\nA2\tSEEG\tn/a\t30\nA3\tECG\t8\t20\n"
+    (tmp_path / "night_channels.tsv").write_text(f"name\ttype\tlow_cutoff\thigh_cutoff\n{cutoffs}")
+    recording = read_recording(tmp_path / "night.edf")
+    assert {key: recording.metadata[key] for key in ("lowpass", "highpass")} == {"lowpass": 30.0, "highpass": 0.5}
+
+
+def test_another_rate_in_the_table_is_said_and_names_are_stripped(tmp_path):
+    edfio.Edf([contact(1, "A1"), contact(2, "A2")]).write(tmp_path / "night.edf")
+    table = "name\ttype\tsampling_frequency\n A1\tSEEG\t256\nA2 \tSEEG\t512\n"
+    (tmp_path / "night_channels.tsv").write_text(table)
+    with pytest.warns(UserWarning, match=r"another sampling_frequency .*: A2 at 512 Hz \(256 Hz in the file\)\. If"):
+        assert read_recording(tmp_path / "night.edf").channel_names == ("A1", "A2")
+
+
 def test_states_by_another_heading_and_odd_ones(tmp_path):
     path = data_set(tmp_path, ["A1", "A2"], [row("A1", state="bad"), row("A2", state="noisy")])
     table = path.with_name("sub-01_task-x_channels.tsv")
@@ -222,6 +242,7 @@ def test_states_by_another_heading_and_odd_ones(tmp_path):
     [
         ("{bad", r"_ieeg\.json holds no object of JSON"),
         ('{"SamplingFrequency": 512}', "SamplingFrequency of 512, and .* has 256"),
+        ('{"RecordingType": "Discontinuous"}', "calls the recording discontinuous, and .* is read as one stretch"),
         ('{"RecordingDuration": 600}', "RecordingDuration of 600, and .* has 20"),
     ],
 )

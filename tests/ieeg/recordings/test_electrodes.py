@@ -37,3 +37,10 @@ def test_a_row_that_is_too_short_or_too_long(tmp_path):
 def test_contacts_without_numbers_are_left_out(tmp_path, missing):
     text = f"name\tx\ty\tz\nA1\t{missing}\t2\t3\nA2\t4\t5\t6\n"
     assert electrode_positions(write(tmp_path, text)) == {"A2": (4.0, 5.0, 6.0)}
+
+
+def test_of_several_tables_none_is_taken_and_it_is_said(tmp_path):
+    file = write(tmp_path, GOOD)
+    (tmp_path / "sub-01_space-MNI_electrodes.tsv").write_text(GOOD)
+    with pytest.warns(UserWarning, match="several tables of them, sub-01_space-ACPC_electrodes.tsv, sub-01_space-MNI"):
+        assert electrode_positions(file) == {}

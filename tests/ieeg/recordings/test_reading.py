@@ -3,6 +3,7 @@
 import os
 import pickle
 import time
+import unicodedata
 import warnings
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -141,7 +142,8 @@ class TestRaw:
         raw = raw_of(volts(6), names, ["seeg", "seeg", "seeg", "stim", "ecog", "eeg"])
         raw.info["bads"] = ["L3"]
         raw.set_annotations(mne.Annotations([2, 9], [3, 0], ["seizure", "chewing"]))
-        recording = Recording.from_raw(raw, name="mine", subject="S01")
+        with pytest.warns(UserWarning, match="mine: channels of type eeg, S1, are read with those in or on the brain"):
+            recording = Recording.from_raw(raw, name="mine", subject="S01")
         assert recording.channel_names == ("L2", "L10", "S1")
         assert recording.dropped == {"EKG1": "EKG is no EEG by its name", "T1": "type stim", "L3": "marked bad"}
         assert recording.seizures == ((2.0, 5.0),)
@@ -222,6 +224,41 @@ def test_brainvision(tmp_path):
     (tmp_path / "rec.eeg").unlink()
     with pytest.raises((ValueError, FileNotFoundError), match=r"rec\.(vhdr|eeg)"):
         read_recording(tmp_path / "rec.vhdr")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("NumberOfChannels=2", "NumberOfChannels=1", r"rec\.vhdr states 1 channels \(NumberOfChannels\) and lists 2"),
+        ("[Binary Infos]", "Averaged=YES\n[Binary Infos]", "Averaged must be NO, got YES"),
+        ("MarkerFile=rec.vmrk", "", r"rec\.vhdr names no MarkerFile, and rec\.vmrk, which lies beside it, is not read"),
+    ],
+)
+def test_headers_of_brainvision_that_would_be_misread(tmp_path, old, new, message):
+    brainvision(tmp_path / "rec.vhdr", "A1", "A2")
+    header = (tmp_path / "rec.vhdr").read_text(encoding="utf-8")
+    assert old in header
+    (tmp_path / "rec.vhdr").write_text(header.replace(old, new), encoding="utf-8")
+    said = pytest.warns(UserWarning, match=message) if not new else pytest.raises(ValueError, match=message)
+    with said:
+        read_recording(tmp_path / "rec.vhdr")
+
+
+def test_units_of_brainvision_that_mne_does_not_know(tmp_path):
+    """MNE takes them for volts, and the channels for no EEG; "μV" is written with a Greek letter by many programs."""
+    raw = brainvision(tmp_path / "rec.vhdr", "A1", "A2")
+    path, microvolts = tmp_path / "rec.vhdr", raw.get_data() * 1e6
+    header = path.read_text(encoding="utf-8")
+    assert header.count(",µV") == 2
+    path.write_text(header.replace(",µV", ",μV"), encoding="utf-8")
+    np.testing.assert_allclose(read_recording(path).read(0, 512), microvolts[:, :512], atol=0.1)
+    path.write_text(header.replace(",µV", ",% O2", 1), encoding="utf-8")
+    assert read_recording(path).dropped == {"A1": "type misc, as its unit is '% O2'"}
+    path.write_text(header.replace(",µV", ",µVolt"), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"rec: unknown unit \['µVolt'\] of channels \['A1', 'A2'\]: name it, --unit"):
+        read_recording(path)
+    (tmp_path / "rec_channels.tsv").write_text("name\ttype\tunits\nA1\tSEEG\tmV\nA2\tSEEG\tmV\n")
+    np.testing.assert_allclose(read_recording(path).read(0, 512), microvolts[:, :512] * 1e3, atol=100)
 
 
 def test_an_alphabet_that_ansi_does_not_name_is_said(tmp_path):
@@ -412,17 +449,25 @@ def test_options_that_cannot_be(tmp_path, option, message):
         read_recording(path, **option)
 
 
-@pytest.mark.parametrize("name", ["events.tsv", "s1.tsv"])
+@pytest.mark.parametrize("name", ["events.tsv", "s1.tsv", "s1_events.csv", "s1.csv_bi", "s1.edf.seizures"])
 def test_a_table_of_another_name_is_not_read_and_a_warning_says_so(tmp_path, name):
     made = simulate_recording("S1", num_channels=2, duration=60.0, num_seizures=0).with_seizures(None)
     write_edf(made, tmp_path / "s1.edf")
     (tmp_path / name).write_text("onset\tduration\ttrial_type\n10\t20\tseizure\n")
-    message = rf"{name} is not read\. If it lists the seizures of s1\.edf, call it s1_events\.tsv"
+    message = rf"{name} is not read\. If it lists the seizures of s1\.edf, (call it|write them into) s1_events\.tsv"
     with pytest.warns(UserWarning, match=message):
         assert not read_recording(tmp_path / "s1.edf").annotated
     (tmp_path / name).rename(tmp_path / "s1_events.tsv")
     with warnings.catch_warnings(action="error"):
         assert read_recording(tmp_path / "s1.edf").seizures == ((10.0, 30.0),)
+
+
+def test_a_name_that_a_mac_wrote_is_found(tmp_path):
+    path = write_edf(simulate_recording("S1", num_channels=2, duration=60.0, num_seizures=0), tmp_path / "Müller.edf")
+    table = tmp_path / unicodedata.normalize("NFD", "Müller_events.tsv")
+    assert table.name != "Müller_events.tsv"
+    table.write_text("onset\tduration\ttrial_type\n10\t20\tseizure\n")
+    assert read_recording(path).seizures == ((10.0, 30.0),)
 
 
 def test_what_a_folder_holds_beside_its_recordings(tmp_path):
@@ -559,15 +604,15 @@ def _gain(brain, start, stop, channels, gain):
 @pytest.mark.parametrize(
     ("x", "message"),
     [
-        (lambda brain: 300 * brain, r"standard deviation is 1\.5e\+04 µV, usual are 0\.5 to 2000 µV"),
+        (lambda brain: 300 * brain, r"standard deviation is 15,000 µV, usual are 0\.5 to 2,000 µV"),
         (lambda brain: np.random.default_rng(1).normal(0, 300, brain.shape), r"is 298 µV \(usual .* white noise"),
         (lambda brain: np.tile(brain[:1], (4, 1)), "all 4 channels hold the same signal"),
-        (lambda brain: brain * [[1], [1], [300], [1]], r"A3 have a standard deviation of up to 1\.\d+e\+04 µV where"),
+        (lambda brain: brain * [[1], [1], [300], [1]], r"A3 have a standard deviation of up to 1\d,\d00 µV where"),
         (lambda brain: brain[[0, 1, 0, 3]], r"as another one, .*: A3 \(50 µV\) as A1 \(50 µV\); one"),
         (lambda brain: brain[[0, 1, 0, 3]] * [[1], [1], [-3], [1]] + 7, r"A3 \(150 µV\) as A1 \(50 µV\); one signal"),
         (
             lambda brain: _gain(brain, 3, 6, [2], 100),
-            r"stated seizures: A3 has 1\.\d+e\+03 µV at \d s and 1\d(\.\d)? µV most",
+            r"stated seizures: A3 has 1,\d+ µV at \d s and 1\d(\.\d)? µV most",
         ),
         (lambda brain: _gain(brain, 17, 20, [0, 1, 2, 3], 0.02), r"seizures: A1 has .* A2 has .* A3 has .* A4 has "),
         (
