@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> None:
     result.save(options.output)
     print(markdown_table(result.rows))
     print(f"{MERGED}{rate_in_words(result.rows)}")
-    for name, reason in {**result.left_out, **result.failures}.items():
+    for name, reason in {**result.left_out, **result.failures, **result.trained}.items():
         print(f"{name}: {reason}")
     print(f"see {options.output}")
 

@@ -144,8 +144,8 @@ def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
     seen = [folder.name for folder in folders if read_config(folder / RUN)["model"].get("subject_in_training")]
     if seen:
         warnings.warn(
-            f"by their names, the model was trained on subjects of {len(seen)} of {len(folders)} recordings, such as "
-            f"{seen[0]}: their scores are scores on training data",
+            f"the model was trained on {len(seen)} of {len(folders)} recordings, such as {seen[0]}, or on subjects of "
+            "these names: their scores are scores on training data",
             stacklevel=3,
         )
 

@@ -73,16 +73,24 @@ def main(arguments: list[str]) -> None:
         context_from=("model.base", "model.architecture"),
         context=_context,
         next_command="mvpformer detect RECORDING --model {model} -o results",
-        before=_say_if_networks_cannot_count,
+        before=_say_before_training,
         train_others=_train_others,
     )
     run_training(arguments, task)
 
 
-def _say_if_networks_cannot_count(config: Any, training: Sequence[Recording], validation: Sequence[Recording]) -> None:
-    """Print that networks will train for nothing, before the minutes that it takes."""
+def _say_before_training(config: Any, training: Sequence[Recording], validation: Sequence[Recording]) -> None:
+    """Print that networks will train for nothing, or on several people, before the minutes that it takes."""
     from mvpa_ts.ieeg.preprocessing.segments import Segments
+    from mvpa_ts.ieeg.recordings.swec_table import identity
 
+    people = sorted({identity(item.subject_name) for item in (*training, *validation) if item.person_known})
+    if config.linear and len(people) > 1:
+        print(
+            f"the recordings are of several people, {', '.join(people[:5])}: --config patient makes a detector of one, "
+            "whose regression and baselines are measured from quiet recordings of this one",
+            file=sys.stderr,
+        )
     reason = _too_little([Segments(recording) for recording in validation])
     if config.linear and config.members > 1 and reason:
         print(

@@ -86,6 +86,7 @@ class ScoringTask:
         import warnings
 
         from mvpa_ts.ieeg.commands.main import read_named
+        from mvpa_ts.ieeg.detection.calibration import load_calibration
         from mvpa_ts.ieeg.detection.onsets import check_positions
         from mvpa_ts.ieeg.detection.rules import OnlineRule
         from mvpa_ts.ieeg.recordings.bids import electrode_positions
@@ -101,6 +102,8 @@ class ScoringTask:
             truncated=self.truncated,
             seizure_words=self.seizure_words,
         )
+        if self.calibration is not None:
+            load_calibration(self.calibration).warn_of_another(recording)
         positions = electrode_positions(file)
         # Before the hours of scoring; positions only place channels in a figure, so no recording is left unscored.
         try:
@@ -140,6 +143,11 @@ class ScoringTask:
             f"{recording.name}: {count} event{'' if count == 1 else 's'} in {detection.duration:.0f} s, {skipped:.0f} "
             f"s skipped; see {output}"
         )
+        if self.calibration is not None and detector.threshold < detector.own_threshold:
+            line += (
+                f". The calibrated threshold, {detector.threshold:.3g}, lies below the detector's own, "
+                f"{detector.own_threshold:g}: more events are found, and more false ones, as the promise allows"
+            )
         if detection.reference and not count:
             line += (
                 f". Marked are {len(detection.reference)}: finetune learns from marked seizures, and with a lower "

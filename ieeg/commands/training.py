@@ -211,7 +211,10 @@ class TrainingCLI(LightningCLI):
     def _run_subcommand(self, subcommand: str) -> None:
         if self.task.train_others is not None and subcommand == "fit":
             _check_members(self.config[subcommand], self.trainer.world_size)
-        # Before a logger makes the folder: a mistyped path would leave an empty one.
+        # Before a logger makes the folder: a mistyped path, or too many channels, would leave an empty one.
+        self.trainer.strategy.connect(self.model)
+        self.datamodule.trainer = self.trainer
+        self.datamodule.setup(subcommand)
         recordings = self.datamodule.open()
         if self.task.before is not None and subcommand == "fit":
             self.task.before(self.config[subcommand], *recordings)

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpa_ts.files import read_config, write_json
-from mvpa_ts.ieeg.constants import BRAINMAZE, LINE_LENGTH, REGRESSION, SEGMENT_SECONDS
+from mvpa_ts.ieeg.constants import BRAINMAZE, LINE_LENGTH, REGRESSION, SEGMENT_SECONDS, readable
 from mvpa_ts.ieeg.detection.detection import Detection
 from mvpa_ts.ieeg.detection.detector import Detector
 from mvpa_ts.ieeg.detection.features import (
@@ -33,6 +33,7 @@ from mvpa_ts.ieeg.detection.features import (
     mean_length,
     segment_features,
 )
+from mvpa_ts.ieeg.events import segment_labels
 from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
 from mvpa_ts.ieeg.preprocessing.selection import MOST_CHANNELS
 from mvpa_ts.ieeg.recordings.recording import Recording
@@ -345,13 +346,18 @@ class BaselineDetector(Detector):
 
     def _detection(self, segments: Segments, probabilities: Floats) -> Detection:
         detection = super()._detection(segments, probabilities)
-        share = np.mean(detection.probabilities > self.threshold)
+        # What is marked as a seizure may be positive throughout.
+        quiet = ~segment_labels(detection.starts, detection.reference or []) & detection.scored
+        share = np.mean(detection.probabilities[quiet] > self.threshold) if quiet.any() else 0.0
         # No number of the file scales it, so that a strong background is one long seizure.
         if isinstance(self.baseline, LineLength) and share > 0.5:
+            limit = self.baseline.level * self.threshold / (1.0 - self.threshold)
             level = "the level of the patient (--model line-length, with the file that finetune wrote) or "
             warnings.warn(
-                f"{segments.recording.name}: {share:.0%} of the segments are positive. Line length says 0.5 at "
-                f"{self.baseline.level:.3g} µV, which a strong background exceeds without a seizure: take "
+                f"{segments.recording.name}: {share:.0%} of the segments "
+                f"{'outside of its seizures ' if detection.reference else ''}are positive. Unless the file is "
+                f"nearly all seizure, its background is strong: channels change by more than "
+                f"{readable(limit)} µV from sample to sample, which here counts as a seizure. Then take "
                 f"{level if self.baseline.quiet is None else ''}a higher --threshold",
                 stacklevel=2,
             )

@@ -24,12 +24,15 @@ import numpy.typing as npt
 from scipy import stats
 
 from mvpa_ts.files import read_config, write_json
-from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, length, readable
 from mvpa_ts.ieeg.detection.detector import Detector
 from mvpa_ts.ieeg.detection.rules import EventRules, probabilities_to_events
+from mvpa_ts.ieeg.model.seen_subjects import subject_hash
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.recordings.copies import copies
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
+from mvpa_ts.ieeg.recordings.recording import Recording
+from mvpa_ts.ieeg.recordings.swec_table import identity
 
 # A confidence counts as reached if it rounds to the one that was asked for: 55 hours give 89.9 % for one alarm a day.
 ROUNDING = 0.005
@@ -57,6 +60,12 @@ class Calibration:
         SHA-256 of the detector's weights; None for scores without a detector.
     reading : str or None
         Preprocessing and channels that the detector was told to read; None for scores without a detector.
+    own_threshold : float or None
+        The detector's own threshold; None for scores without a detector.
+    subject : str or None
+        SHA-256 of the person's name; None where it is not known.
+    channel_names : tuple of str
+        Of the first quiet recording; empty for scores without a detector.
 
     Examples
     --------
@@ -74,12 +83,21 @@ class Calibration:
     rules: EventRules
     weights: str | None = None
     reading: str | None = None
+    own_threshold: float | None = None
+    subject: str | None = None
+    channel_names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        lower = self.own_threshold is not None and self.rules.threshold < self.own_threshold
         return (
-            f"at most {self.per_day:g} false alarms a day with {self.confidence:.0%} confidence, from {self.hours:.1f} "
-            f"quiet hours with {self.alarms} above the threshold {self.rules.threshold:.6g}; it holds for hours like "
-            "these"
+            f"at most {self.per_day:g} false alarms a day with {self.confidence:.0%} confidence, from "
+            f"{_quiet(self.hours)} with {self.alarms} above the threshold {self.rules.threshold:.6g}; it holds for "
+            "hours like these"
+        ) + (
+            f". The threshold lies below the detector's own, {self.own_threshold:g}: it alarms more often than without "
+            "a calibration, as the promise allows"
+            if lower
+            else ""
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -102,12 +120,28 @@ class Calibration:
                 "take the same preprocessing and channels, or calibrate with these"
             )
 
+    def warn_of_another(self, recording: Recording) -> None:
+        """Warn where a recording is of another person than the quiet ones, or has other channels."""
+        known = self.subject is not None and recording.person_known
+        other = known and self.subject != subject_hash(recording.subject_name)
+        if other or (self.channel_names and {*self.channel_names} != {*recording.channel_names}):
+            warnings.warn(
+                f"{recording.name} {'is of another person' if other else 'has other channels'} than the quiet "
+                "recordings of the calibration, so its promise does not hold here: calibrate with quiet recordings "
+                "like this one",
+                stacklevel=2,
+            )
+
 
 def _reading(detector: Detector) -> str:
     """What a detector was told to read, as text."""
     told = detector.preprocessing
     changes = told.to_dict() if isinstance(told, Preprocessing) else dict(told or {})
     return json.dumps({"preprocessing": changes, "channels": detector.channels}, sort_keys=True, default=list)
+
+
+def _quiet(hours: float) -> str:
+    return length(hours).replace(" ", " quiet ")
 
 
 def load_calibration(path: str | os.PathLike[str]) -> Calibration:
@@ -119,7 +153,7 @@ def load_calibration(path: str | os.PathLike[str]) -> Calibration:
         raise ValueError(f"{path} is no calibration: mvpformer calibrate writes one")
     try:
         rules: dict[str, Any] = {n: math.inf if v == "none" else v for n, v in fields.pop("rules").items()}
-        return Calibration(rules=EventRules(**rules), **fields)
+        return Calibration(rules=EventRules(**rules), channel_names=tuple(fields.pop("channel_names", ())), **fields)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is no calibration: {error}") from error
 
@@ -147,8 +181,8 @@ def calibrate(
     Raises
     ------
     ValueError
-        A recording states seizures, trained the detector, or is a copy of another; or the quiet hours are too few for
-        the rate: the error says what they can promise, and how many hours the rate needs.
+        A recording states seizures, trained the detector, is a copy of another, or of another person; or the quiet
+        hours are too few for the rate: the error says what they can promise, and how many hours the rate needs.
 
     Examples
     --------
@@ -161,6 +195,21 @@ def calibrate(
     scores: list[Scores] = []
     quiet = [as_recording(item) for item in recordings]
     # Before the hours of scoring.
+    if len(people := sorted({identity(item.subject_name) for item in quiet if item.person_known})) > 1:
+        raise ValueError(
+            f"the quiet recordings are of several people, {', '.join(people[:5])}, and a promise holds for one: "
+            "calibrate for each alone"
+        )
+    for item in quiet[1:]:
+        first = quiet[0]
+        facts = [(each.metadata.get("sex"), each.metadata.get("hand"), {*each.channel_names}) for each in (first, item)]
+        if any(None not in pair and pair[0] != pair[1] for pair in zip(*facts, strict=True)):
+            warnings.warn(
+                f"{item.name} has other channels than {first.name}, or another sex or handedness in its header: if "
+                "they are of two people, or of two montages, calibrate for each alone, as a promise holds for one",
+                stacklevel=2,
+            )
+            break
     if pairs := copies(quiet):
         names = ", ".join(f"{quiet[first].name} and {quiet[second].name}" for first, second in pairs[:5])
         raise ValueError(
@@ -183,7 +232,14 @@ def calibrate(
         detection = detector.detect(recording)
         scores.append((detection.probabilities, detection.starts))
     calibration = calibrate_scores(scores, per_day, rules=detector.rules, confidence=confidence)
-    return dataclasses.replace(calibration, weights=detector.weights(), reading=_reading(detector))
+    return dataclasses.replace(
+        calibration,
+        weights=detector.weights(),
+        reading=_reading(detector),
+        own_threshold=detector.own_threshold,
+        subject=subject_hash(people[0]) if people else None,
+        channel_names=quiet[0].channel_names,
+    )
 
 
 def calibrate_scores(
@@ -200,10 +256,10 @@ def calibrate_scores(
     if stats.gamma.cdf(expected, 1) < confidence - ROUNDING:
         least = -math.log1p(-confidence)
         raise ValueError(
-            f"{hours:.1f} quiet hours cannot promise {per_day:g} false alarms a day with {confidence:.0%} confidence: "
-            + (f"they promise {least * 24 / hours:.3g} at best, and " if hours else "")
-            + f"{per_day:g} a day needs {least * 24 / per_day:.1f} hours. Give more quiet recordings, a higher rate or "
-            "a lower confidence"
+            f"{_quiet(hours)} cannot promise {per_day:g} false alarms a day with {confidence:.0%} confidence: "
+            + (f"they promise {readable(least * 24 / hours)} at best, and " if hours else "")
+            + f"{per_day:g} a day needs {length(least * 24 / per_day)}. Give more quiet recordings, a higher rate or a "
+            "lower confidence"
         )
     events = 1
     while stats.gamma.cdf(expected, events + 1) >= confidence:

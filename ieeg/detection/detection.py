@@ -18,7 +18,15 @@ import numpy.typing as npt
 from mvpa_ts.files import write_json
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
 from mvpa_ts.ieeg.detection.onsets import OnsetMap, Scorer, check_positions, onset_map, write_onsets
-from mvpa_ts.ieeg.detection.report import MARGIN, MAX_FIGURES, MOST_SECONDS, ONSET_WORDS, comparison_rows, html_report
+from mvpa_ts.ieeg.detection.report import (
+    MARGIN,
+    MAX_FIGURES,
+    MOST_SECONDS,
+    ONSET_UNKNOWN,
+    ONSET_WORDS,
+    comparison_rows,
+    html_report,
+)
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
 from mvpa_ts.ieeg.detection.saved import (
     BASELINES,
@@ -90,11 +98,16 @@ class Provenance:
     model_name : str or None
         What the model was loaded from, without the path before it; None for a model in memory.
     subject_in_training : bool or None
-        Whether the model was trained on a subject of this name; None if that is unknown.
+        Whether the model was trained on this recording or, where nothing says on which, on a subject of this name; None
+        if that is unknown.
     implausible_samples : int
         Samples beyond ±1 V, which were masked. A resumed run counts only its own part.
     notes : tuple of str
         What was said when the recording was read, see `Recording`.
+    own_threshold : float or None
+        The detector's own threshold, which a calibration or the user may have replaced.
+    others_in_training : bool or None
+        Whether the model was trained on other recordings of the subject, and not on this one; None if that is unknown.
     """
 
     recording: str
@@ -108,6 +121,8 @@ class Provenance:
     subject_in_training: bool | None = None
     implausible_samples: int = 0
     notes: tuple[str, ...] = ()
+    own_threshold: float | None = None
+    others_in_training: bool | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -354,6 +369,8 @@ class Detection:
                 "weights": source.weights,
                 "model": None if source.model is None else dict(source.model),
                 "subject_in_training": source.subject_in_training,
+                "others_in_training": source.others_in_training,
+                "own_threshold": source.own_threshold,
             },
             "versions": {
                 "python": platform.python_version(),
@@ -395,8 +412,10 @@ class Detection:
             first = max(onset - MARGIN, 0.0)
             last = min(offset + MARGIN, onset + MOST_SECONDS, self.duration)
             figure = plot_traces(self.segments, first, last, self.events, reference)
-            yield f"Event {index + 1}: {onset:.0f} to {offset:.0f} s", "", figure
-            yield f"Event {index + 1}: where it begins", ONSET_WORDS, plot_onset_map(maps[index], positions)
+            known = maps[index].known
+            yield f"Event {index + 1}: {onset:.0f} to {offset:.0f} s", "" if known else ONSET_UNKNOWN, figure
+            if known:
+                yield f"Event {index + 1}: where it begins", ONSET_WORDS, plot_onset_map(maps[index], positions)
         if not self.events:
             for onset, offset in reference[:MAX_FIGURES] or [(0.0, 30.0 - MARGIN)]:
                 first, last = max(onset - MARGIN, 0.0), min(offset + MARGIN, onset + MOST_SECONDS, self.duration)
@@ -440,6 +459,8 @@ def read_detection(folder: str | os.PathLike[str]) -> Detection:
             run["model"].get("subject_in_training"),
             run["recording"].get("implausible_samples", 0),
             tuple(run["recording"].get("notes", ())),
+            run["model"].get("own_threshold"),
+            run["model"].get("others_in_training", False),
         ),
         read_seizures(reference, duration) if reference.is_file() else None,
     )

@@ -32,7 +32,13 @@ from mvpa_ts.ieeg.detection.rules import RULES, EventRules, RuleName, event_rule
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.ieeg.events import segment_labels, unscored_stretches
 from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS, folder_of, warn_of_unfinished
-from mvpa_ts.ieeg.model.seen_subjects import other_channels, read_training_recordings, recording_hash, trained_on
+from mvpa_ts.ieeg.model.seen_subjects import (
+    others_trained,
+    read_training_recordings,
+    recording_hash,
+    trained_on,
+    warn_of_other_channels,
+)
 from mvpa_ts.ieeg.model.sliding import sliding_features
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import MOST_CHANNELS, with_channels
@@ -122,9 +128,10 @@ class Detector:
         self.linear: LinearPart | None = None
         """The part beside the networks, with which a segment is positive above 0.5 by default."""
         self._folder: Path | None = None
-        model_threshold = self._load(model)
+        self.own_threshold = self._load(model)
+        """The threshold that the model came with, whatever `rules` have."""
         if threshold is None and not isinstance(rules, EventRules):
-            self.rules = dataclasses.replace(self.rules, threshold=model_threshold)
+            self.rules = dataclasses.replace(self.rules, threshold=self.own_threshold)
         self.preprocessing = preprocessing
         self.channels = channels
         self.batch_size = whole
@@ -216,24 +223,9 @@ class Detector:
         preprocessing = preprocessing.resolve(recording)
         segments = with_channels(Segments(recording, preprocessing), self.channels, most=self._most_channels())
         self._check_channels(recording, len(segments.channel_names))
-        self._warn_of_channels(recording)
+        if self._folder is not None:
+            warn_of_other_channels(recording, self._folder)
         return segments
-
-    def _warn_of_channels(self, recording: Recording) -> None:
-        """Name channels in which a recording differs from those that trained one patient's detector."""
-        others = ([], []) if self._folder is None else other_channels(recording, self._folder)
-        differences = [
-            f"{', '.join(names[:5])}{', …' * (len(names) > 5)} {word}"
-            for names, word in zip(others, ("missing here", "unknown there"), strict=True)
-            if names
-        ]
-        if differences:
-            warnings.warn(
-                f"{recording.name} has other channels than the recordings that trained the detector: "
-                f"{'; '.join(differences)}. It then measures other places, so look at its events with more doubt, or "
-                "finetune again with recordings like this one",
-                stacklevel=3,
-            )
 
     def _most_channels(self) -> int:
         """How many channels "auto" selects."""
@@ -316,6 +308,8 @@ class Detector:
             self._trained_on(recording),
             implausible_samples=segments.implausible_samples,
             notes=recording.notes,
+            own_threshold=self.own_threshold,
+            others_in_training=None if self._folder is None else others_trained(recording, self._folder),
         )
 
     def was_taught(self, recording: Recording) -> bool:
@@ -327,9 +321,12 @@ class Detector:
         """Whether the networks were trained on a recording or its subject, with a warning; None if nothing says so."""
         seen = None if self._folder is None else trained_on(recording, self._folder)
         if seen:
+            others = (
+                "" if self.was_taught(recording) else f", or on others of a subject called {recording.subject_name}"
+            )
             warnings.warn(
-                f"{recording.name}: the model was trained on this recording, or on others of a subject called "
-                f"{recording.subject_name}, so its scores do not show how good it is",
+                f"{recording.name}: the model was trained on this recording{others}, so its scores do not show how "
+                "good it is",
                 stacklevel=2,
             )
         return seen

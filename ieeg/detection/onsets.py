@@ -62,7 +62,7 @@ class OnsetMap:
         When the first channel changes (s); NaN if none does.
     channel_names : tuple of str
     onsets : array, shape (C,)
-        When each channel changes (s).
+        When each channel changes (s); NaN where less than 10 s of signal before the event tell what changes in it.
     rise : array, shape (C,)
         Strength of the change over its delay, 1 in the first channel. Channels are ranked by it.
     epileptogenicity : array, shape (C,)
@@ -83,6 +83,11 @@ class OnsetMap:
     def ranked(self) -> list[int]:
         """Indices of channels, first the one in which the event most likely begins."""
         return np.argsort(-self.rise, kind="stable").tolist()
+
+    @property
+    def known(self) -> bool:
+        """Whether enough signal before the event tells where it begins."""
+        return bool(np.isfinite(self.onsets).any())
 
 
 def onset_map(segments: Segments, event: tuple[float, float], detector: Scorer | None = None) -> OnsetMap:
@@ -125,6 +130,10 @@ def onset_map(segments: Segments, event: tuple[float, float], detector: Scorer |
     times, energy = band_energies(signal, sfreq)
     # A masked segment is zero; what jumps at its ends is no change.
     masked = ~np.repeat(valid.T, segments.segment_samples, axis=1)
+    scores = None if detector is None else channel_scores(detector, segments, event)
+    if np.count_nonzero(~masked[:, : round((onset - begin) * sfreq)].all(0)) < COMPARED * sfreq:
+        unknown = np.full(len(masked), math.nan)
+        return OnsetMap(event, math.nan, segments.channel_names, unknown, np.zeros(len(masked)), unknown, scores)
     shown = np.array(
         [masked[:, round((t - WINDOW / 2) * sfreq) : round((t + WINDOW / 2) * sfreq)].any(1) for t in times]
     )
@@ -141,7 +150,6 @@ def onset_map(segments: Segments, event: tuple[float, float], detector: Scorer |
     start = float(onsets[strong].min()) if strong.any() else math.nan
     rise = np.where(strong | (onsets >= start), strength / (np.maximum(onsets - start, 0.0) + TAU), 0.0)
     rise = np.zeros(len(strength)) if not strong.any() else rise / rise.max()
-    scores = None if detector is None else channel_scores(detector, segments, event)
     return OnsetMap(event, start, segments.channel_names, onsets, rise, index, scores)
 
 
@@ -289,15 +297,14 @@ def check_positions(names: Sequence[str], positions: Mapping[str, Sequence[float
 
 
 def write_onsets(path: str | os.PathLike[str], maps: Sequence[OnsetMap]) -> None:
-    """Write the table of onset maps: one row for each event and channel, channels by rank."""
+    """Write the table of onset maps: one row for each event and channel, channels by rank; n/a where it is unknown."""
     lines = ["event\tonset\tduration\trank\tchannel\tbegins\trise\tepileptogenicity\tscore"]
     for number, item in enumerate(maps, start=1):
         onset, offset = item.event
         for rank, place in enumerate(item.ranked, start=1):
             score = math.nan if item.scores is None else item.scores[place]
-            lines.append(
-                f"{number}\t{onset:.3f}\t{offset - onset:.3f}\t{rank}\t{item.channel_names[place]}\t"
-                f"{item.onsets[place]:.2f}\t{item.rise[place]:.4f}\t{item.epileptogenicity[place]:.4f}\t"
-                + ("n/a" if math.isnan(score) else f"{score:.4f}")
-            )
+            cells = [f"{item.onsets[place]:.2f}", f"{item.rise[place]:.4f}", f"{item.epileptogenicity[place]:.4f}"]
+            order, *measures = [str(rank), *cells] if item.known else ["n/a"] * 4
+            event = [str(number), f"{onset:.3f}", f"{offset - onset:.3f}", order, item.channel_names[place]]
+            lines.append("\t".join([*event, *measures, "n/a" if math.isnan(score) else f"{score:.4f}"]))
     write_text(path, "\n".join(lines) + "\n")

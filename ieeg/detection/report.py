@@ -26,6 +26,7 @@ ONSET_WORDS = (
     "Channels by how strongly and how early they change (all in onsets.tsv). Not a diagnosis: the contact that changes "
     "first need not be where the event begins."
 )
+ONSET_UNKNOWN = "In which channel it begins cannot be told: less than 10 s of signal lie before it."
 COMPARISON_COLUMNS = ("detector", "segments above its threshold", "of those in seizures", "AUROC of segments")
 # Seconds before and after an event in its figure.
 MARGIN = 10.0
@@ -104,11 +105,14 @@ def facts(run: Mapping[str, Any]) -> dict[str, str]:
     recording, model, online = run["recording"], run["model"], run["online"]
     used = len(run["channels"]["used"])
     first, last = online["latency"]
+    own = model.get("own_threshold")
+    replaced = {} if own in (None, run["threshold"]) else {"Its own threshold": f"{own:g}, which is not used here"}
     return {
         "Recording": f"{recording['duration']:.1f} s at {recording['sfreq']:g} Hz, "
         f"{used} channel{'' if used == 1 else 's'} used",
         "Events": f"{run['events']}; {_rules_in_words(run['rules'])}",
         "Threshold": f"a segment is positive above a probability of {run['threshold']:g}",
+        **replaced,
         "Segments": f"{run['segments']} of {SEGMENT_SECONDS:g} s",
         "Skipped": _skipped_in_words(run["skipped"]),
         "Online rule": f"alarm while {online['k']} of the last {online['n']} segments are positive, {first:g} to "
@@ -189,7 +193,9 @@ def _model_in_words(model: Mapping[str, Any]) -> str:
     if model.get("weights"):
         words.append(f"weights {model['weights'][:16]}…")
     if model.get("subject_in_training"):
-        words.append("trained on a subject of this name")
+        words.append("trained on this recording, or on others of a subject of this name")
+    if model.get("others_in_training"):
+        words.append("trained on other recordings of this subject")
     return "; ".join(words) or "unknown"
 
 

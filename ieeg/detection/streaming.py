@@ -28,6 +28,8 @@ from mvpa_ts.ieeg.detection.networks import (
     why_not_finite,
 )
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
+from mvpa_ts.ieeg.model.pretrained import folder_of
+from mvpa_ts.ieeg.model.seen_subjects import warn_of_other_channels
 from mvpa_ts.ieeg.model.streaming import StreamingMVPFormer
 from mvpa_ts.ieeg.preprocessing import filters
 from mvpa_ts.ieeg.preprocessing.bad_samples import BRIDGE_SECONDS, bad_samples, flat_run
@@ -133,6 +135,8 @@ class StreamingDetector:
         self._buffer = _Buffer(len(channel_names))
         begin = Recording(self._buffer, sfreq=sfreq, channel_names=channel_names, num_samples=1, name="stream")
         self._sfreq, self._names = begin.sfreq, begin.channel_names
+        if isinstance(model, (str, os.PathLike)):
+            warn_of_other_channels(begin, folder_of(os.fspath(model)))
         # A stream has no middle in which a hum could be looked for.
         default = dataclasses.replace(default_preprocessing(begin), notch=None)
         preprocessing = changed_preprocessing(default, preprocessing)

@@ -103,6 +103,22 @@ def other_channels(recording: Recording, folder: str | os.PathLike[str]) -> tupl
     return sorted(missing, key=natural_key), sorted(unknown, key=natural_key)
 
 
+def warn_of_other_channels(recording: Recording, folder: str | os.PathLike[str]) -> None:
+    """Name channels in which a recording differs from those that trained one patient's detector."""
+    differences = [
+        f"{', '.join(names[:5])}{', …' * (len(names) > 5)} {word}"
+        for names, word in zip(other_channels(recording, folder), ("missing here", "unknown there"), strict=True)
+        if names
+    ]
+    if differences:
+        warnings.warn(
+            f"{recording.name} has other channels than the recordings that trained the detector: "
+            f"{'; '.join(differences)}. It then measures other places, so look at its events with more doubt, or "
+            "finetune again with recordings like this one",
+            stacklevel=4,
+        )
+
+
 def trained_on(recording: Recording, folder: str | os.PathLike[str]) -> bool | None:
     """Say whether a model was trained on a recording; None if its folder does not tell.
 
@@ -112,6 +128,20 @@ def trained_on(recording: Recording, folder: str | os.PathLike[str]) -> bool | N
     if recordings is not None:
         return recording_hash(recording) in recordings
     return None if subjects is None else subject_hash(recording.subject_name) in subjects
+
+
+def others_trained(recording: Recording, folder: str | os.PathLike[str]) -> bool | None:
+    """Say whether other recordings of the subject trained a model, and this one did not; None if nothing tells.
+
+    Outside of BIDS and SWEC nothing tells who was recorded. A detector of one patient may then be that of this one.
+    """
+    path = Path(folder) / TRAINING_NAME
+    subjects = read_training_subjects(folder)
+    if subjects is None or trained_on(recording, folder):
+        return None if subjects is None else False
+    if subject_hash(recording.subject_name) in subjects:
+        return True
+    return None if "channels" in read_config(path) and not recording.person_known else False
 
 
 def refuse_seen(subjects: Iterable[str], seen: frozenset[str], *, allow_duplicates: bool = False) -> None:

@@ -122,11 +122,14 @@ class Board:
         One row a detector, the best F1 of events first.
     left_out : mapping of recording to reason
     failures : mapping of "detector: recording" to error
+    trained : mapping of detector to text
+        Which recordings, or others of whose subjects, trained it.
     """
 
     rows: pd.DataFrame
     left_out: Mapping[str, str]
     failures: Mapping[str, str]
+    trained: Mapping[str, str]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``board.csv`` and ``board.html``, there only where both are whole; equal boards, equal bytes."""
@@ -136,6 +139,8 @@ class Board:
             "Events": MERGED + rate_in_words(self.rows),
             "Segments": "of 5 s; AUROC and AUPRC of the probabilities",
             "Left out": "; ".join(f"{name}: {why}" for name, why in self.left_out.items()) or "no recording",
+            "Trained": "; ".join(f"{name} {what}" for name, what in self.trained.items())
+            or "on none of these, as far as known",
             "Failed": "; ".join(f"{name}: {why}" for name, why in self.failures.items()) or "no detector",
         }
         table = ("Detectors", tuple(self.rows.columns), cells)
@@ -180,14 +185,17 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
             f"{len(recordings)} recordings {len(known)} do, and there are {len(detectors)} detectors"
         )
     failures: dict[str, str] = {}
+    trained: dict[str, str] = {}
     rows = []
     for name, detector in detectors.items():
-        events, seconds, labels, scores = [], [], [], []
+        events, seconds, labels, scores, taught, others = [], [], [], [], [], []
         for recording in known:
             try:
                 detection = detector.detect(recording)
                 starts, values, found = detection.starts, detection.probabilities, detection.events
                 skipped = [(stretch.onset, stretch.offset) for stretch in detection.skipped]
+                taught += [recording.name] if detection.provenance.subject_in_training else []
+                others += [recording.name] if detection.provenance.others_in_training else []
             # A foreign detector may fail in any way; the others are scored all the same.
             except Exception as error:
                 failures[f"{name}: {recording.name}"] = str(error)
@@ -198,9 +206,14 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
             labels.append(segment_labels(starts, reference)[~np.isnan(values)])
             scores.append(values[~np.isnan(values)])
         auroc, auprc = ranking(np.concatenate(labels), np.concatenate(scores))
-        rows.append(_row(name, Scores.pooled(events), Scores.pooled(seconds), auroc, auprc))
+        rows.append(
+            _row(name, Scores.pooled(events), Scores.pooled(seconds), auroc, auprc) | {"trained on": len(taught)}
+        )
+        said = [f"on {', '.join(taught)}, whose scores do not show how good it is"] if taught else []
+        said += [f"on other recordings of the subjects of {', '.join(others)}"] if others else []
+        trained |= {name: f"was trained {', and '.join(said)}"} if said else {}
     frame = pd.DataFrame(rows).sort_values(["event F1", "AUROC"], ascending=False, kind="stable", ignore_index=True)
-    return Board(frame, left_out, failures)
+    return Board(frame, left_out, failures, trained)
 
 
 def _row(name: str, events: Scores, seconds: Scores, auroc: float, auprc: float) -> dict[str, Any]:

@@ -36,6 +36,8 @@ class RecordingResult:
         A segment is positive where its probability exceeds this.
     in_training : bool or None
         Whether the model was trained on this recording or its subject; None if that is unknown.
+    others_in_training : bool or None
+        Whether it was trained on other recordings of the subject, and not on this one; None if that is unknown.
     baselines : mapping of name to array, shape (n,)
         Probabilities by each baseline; empty for a detection without them.
     """
@@ -49,6 +51,7 @@ class RecordingResult:
     detected: SeizureEvents
     threshold: float = 0.5
     in_training: bool | None = None
+    others_in_training: bool | None = False
     baselines: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
 
     @property
@@ -235,9 +238,14 @@ class SubjectResult:
 
     @property
     def in_training(self) -> str:
-        """Whether the model was trained on a recording of the subject: yes, no or unknown."""
+        """Whether the model knows the subject: yes, some files, other files, not this file, no or unknown."""
         answers = {recording.in_training for recording in self.recordings}
-        return "yes" if True in answers else "unknown" if None in answers else "no"
+        if True in answers:
+            return "yes" if answers == {True} else "some files"
+        if None in answers:
+            return "unknown"
+        others = {recording.others_in_training for recording in self.recordings}
+        return "other files" if True in others else "not this file" if None in others else "no"
 
     @property
     def hours(self) -> float:
@@ -297,5 +305,6 @@ def read_result(
         detected=detection.events,
         threshold=detection.threshold,
         in_training=detection.provenance.subject_in_training,
+        others_in_training=detection.provenance.others_in_training,
         baselines=read_baselines(folder, len(detection.starts)),
     )

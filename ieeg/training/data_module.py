@@ -387,6 +387,8 @@ class SeizureDataModule(RecordingDataModule):
 
     def setup(self, stage: str | None = None) -> None:
         """Open and split the recordings, and warn of those that are taken as seizure-free without saying so."""
+        if self.training is not None:
+            return
         super().setup(stage)
         # Half of the draws need a seizure, so this is said before the first batch.
         if self.balance == "ictal" and self.training is not None:

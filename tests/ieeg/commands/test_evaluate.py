@@ -17,6 +17,7 @@ from mvpa_ts.ieeg.detection.saved import REFERENCE
 from mvpa_ts.ieeg.recordings.annotations import read_seizures, write_events
 from mvpa_ts.ieeg.scoring.results import SubjectResult, read_result
 from mvpa_ts.ieeg.scoring.scores import score_events
+from mvpa_ts.ieeg.scoring.words import in_words
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
 
@@ -354,7 +355,20 @@ def test_one_patient_gets_a_sentence_and_no_statistics_over_subjects(results, tm
     assert table["in_training"].tolist() == ["yes"]
     assert table["false_positives_per_day"].tolist() == [0.0]  # the files are complete
     assert len(pd.read_csv(tmp_path / "scores" / "regression.csv")) == 8
-    assert SubjectResult("S02", [read_result(root / "S02_session0")]).in_training == "unknown"
+    result = read_result(root / "S02_session0")
+    assert SubjectResult("S02", [result]).in_training == "unknown"
+    taught = SubjectResult("S02", [dataclasses.replace(result, in_training=seen) for seen in (True, False)])
+    assert taught.in_training == "some files"
+    for others, answer, sentence in (
+        (True, "other files", "trained on other recordings of 1 of 1 subject (S02)"),
+        (None, "not this file", "was not trained on the recordings of 1 of 1 subject (S02). If they are of"),
+        (False, "no", None),
+    ):
+        subject = SubjectResult("S02", [dataclasses.replace(result, in_training=False, others_in_training=others)])
+        assert subject.in_training == answer
+        said = [words for words in in_words([subject]) if "trained" in words]
+        assert len(said) == (sentence is not None)
+        assert sentence is None or sentence in said[0]
 
 
 class TestPlot:

@@ -149,13 +149,16 @@ def test_networks_that_cannot_count_are_named_before_they_train(seizures, reason
     duration = 60.0 if reason else 500.0  # 100 segments
     events = [(2.0 * start, 2.0 * start + 1) for start in range(seizures)]
     recording = simulate_recording("P1", num_channels=2, duration=duration, num_seizures=0).with_seizures(events)
-    before = finetune_command._say_if_networks_cannot_count
+    before = finetune_command._say_before_training
     before(SimpleNamespace(linear=True, members=3), [], [recording])
     said = capsys.readouterr().err
     assert (f"decide alone, because fewer than {reason} validate: the 3 networks train" in said) == (reason is not None)
     before(SimpleNamespace(linear=True, members=1), [], [recording])
     before(SimpleNamespace(linear=False, members=3), [], [recording])
     assert capsys.readouterr().err == ""
+    other = simulate_recording("P2", num_channels=2, duration=60.0, num_seizures=0)
+    before(SimpleNamespace(linear=True, members=1), [other], [recording])
+    assert "the recordings are of several people, P1, P2: --config patient" in capsys.readouterr().err
 
 
 def test_the_last_step_is_validated_whatever_the_interval(tmp_path, capsys):

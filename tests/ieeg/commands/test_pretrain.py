@@ -169,6 +169,13 @@ def test_last_of_a_run_that_is_not_there(folder, tmp_path, capsys, subcommand):
     assert not (tmp_path / "mistyped").exists()
 
 
+def test_a_run_that_is_refused_for_its_channels_leaves_no_folder(folder, tmp_path, capsys):
+    few = ("--model.architecture.channel_rows", "1")
+    assert main(command(folder, tmp_path / "refused", *few)) == 1
+    assert "channels, more than the 1 of the model" in capsys.readouterr().err
+    assert not (tmp_path / "refused").exists()
+
+
 @pytest.mark.parametrize("path", ["nowhere.ckpt", ""])
 def test_checkpoint_that_is_not_there(folder, tmp_path, path):
     assert main(command(folder, tmp_path / "run", "--ckpt_path", path)) == 1

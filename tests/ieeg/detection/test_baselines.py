@@ -63,11 +63,16 @@ def test_line_length_is_not_scaled_by_the_file():
 
 
 def test_a_background_that_is_positive_throughout_is_named():
-    with pytest.warns(UserWarning, match=r"R0: 100% of the segments are positive\. Line length says 0\.5 at 10 µV"):
-        BaselineDetector("line-length").detect(recording(0, gain=6.0))
+    loud = recording(0, gain=6.0)
+    said = r"R0: 100% of the segments are positive\. Unless the file is nearly all seizure, .* by more than 10 µV"
+    with pytest.warns(UserWarning, match=said):
+        BaselineDetector("line-length").detect(loud.with_seizures(None))
+    with pytest.warns(UserWarning, match=r"R0: 100% of the segments outside of its seizures are positive"):
+        BaselineDetector("line-length").detect(loud.with_seizures([(0.0, 12.0)]))
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*are positive")
-        BaselineDetector(LineLength(quiet=70.0)).detect(recording(0, gain=6.0))
+        BaselineDetector(LineLength(quiet=70.0)).detect(loud)
+        BaselineDetector("line-length").detect(loud.with_seizures([(0.0, loud.duration)]))
 
 
 def test_regression_learns_a_focus_and_takes_other_channels():

@@ -1,6 +1,8 @@
 """A calibrated threshold keeps its promise, and refuses none that it can make."""
 
+import json
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -92,6 +94,55 @@ def test_a_recording_that_states_a_seizure_is_not_quiet():
         calibrate(BaselineDetector("line-length"), [recording], 400.0)
 
 
+def test_two_people_get_no_common_promise():
+    first, second, third = (
+        simulate_recording(name, seed=7, num_channels=channels, duration=600.0, num_seizures=0)
+        for name, channels in (("S01", 2), ("S02", 2), ("S03", 3))
+    )
+    with pytest.raises(ValueError, match="of several people, S01, S02, and a promise holds for one"):
+        calibrate(BaselineDetector("line-length"), [first, second], 200.0)
+    first.subject = third.subject = None  # as of files outside of BIDS
+    with pytest.warns(UserWarning, match="S03_session0 has other channels than S01_session0"):
+        calibrate(BaselineDetector("line-length"), [first, third], 200.0)
+
+
+def test_a_promise_is_not_taken_to_other_people():
+    first, second = (
+        simulate_recording(name, num_channels=2, duration=600.0, num_seizures=0) for name in ("S01", "S02")
+    )
+    calibration = calibrate(BaselineDetector("line-length"), [first], 400.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        calibration.warn_of_another(first.crop(0, 60))
+    with pytest.warns(UserWarning, match="S02_session0 is of another person than the quiet recordings"):
+        calibration.warn_of_another(second)
+    with pytest.warns(UserWarning, match="S01_session0 has other channels than the quiet recordings"):
+        calibration.warn_of_another(first.pick(["A1"]))
+
+
+def test_a_lower_threshold_than_the_detector_s_is_said(tmp_path):
+    quiet = simulate_recording("S01", num_channels=2, duration=600.0, num_seizures=0)
+    detector = BaselineDetector(LineLength(quiet=9.0), rules="none")
+    calibration = calibrate(detector, [quiet], 400.0)
+    assert calibration.rules.threshold == detector.detect(quiet).probabilities.max() < 0.5
+    assert "The threshold lies below the detector's own, 0.5: it alarms more often" in str(calibration)
+    calibration.save(tmp_path / "calibration.json")
+    assert load_calibration(tmp_path / "calibration.json") == calibration
+    assert calibration.own_threshold == 0.5
+    calibrated = BaselineDetector(LineLength(quiet=9.0), rules=calibration.rules).detect(quiet)
+    calibrated.save(tmp_path)
+    run = json.loads((tmp_path / "run.json").read_text())
+    assert (run["threshold"], run["model"]["own_threshold"]) == (calibration.rules.threshold, 0.5)
+    assert read_detection(tmp_path).provenance == calibrated.provenance
+
+
+@pytest.mark.parametrize(("minutes", "said"), [(2, r"2 quiet minutes .* 1,660 at"), (0, "0 quiet seconds cannot")])
+def test_numbers_are_written_as_a_person_would(minutes, said):
+    starts = 5.0 * np.arange(12 * minutes)
+    with pytest.raises(ValueError, match=rf"{said}.* 400 a day needs 8 minutes"):
+        calibrate_scores([(np.zeros(len(starts)), starts)], 400.0, rules=SZCORE)
+
+
 def test_what_trained_a_detector_promises_nothing(tmp_path):
     taught, other = (simulate_recording("S01", seed=n, num_channels=2, duration=600.0, num_seizures=0) for n in (1, 2))
     LineLength(quiet=9.0).save(tmp_path / "line-length.json")
@@ -108,7 +159,7 @@ def test_detect_takes_what_calibrate_wrote_and_no_other_model(tmp_path, capsys):
     file, options = tmp_path / "calibration.json", ["--model", "line-length"]
     words = ["calibrate", str(tmp_path / "quiet.edf"), *options, "--per-day", "400", "-o", str(file)]
     assert main(words) == 0
-    assert "at most 400 false alarms a day with 94% confidence, from 0.2 quiet hours" in capsys.readouterr().out
+    assert "at most 400 false alarms a day with 94% confidence, from 10 quiet minutes" in capsys.readouterr().out
     calibration = load_calibration(file)
     detect = ["detect", str(tmp_path / "quiet.edf"), "-o", str(tmp_path / "out"), "--calibration", str(file)]
     assert main([*detect, *options]) == 0

@@ -1,6 +1,7 @@
 """Onset maps: the index against its formula, value by value, and the truth of simulated seizures."""
 
 import csv
+import dataclasses
 import math
 
 import numpy as np
@@ -121,9 +122,26 @@ def test_masked_stretches_and_short_recordings():
         onset_map(Segments(recording), (70.0, 80.0))
 
 
+def test_an_event_at_the_beginning_says_that_its_first_channel_is_unknown(tmp_path):
+    """Nothing lies before it that it could differ from."""
+    recording = simulate_recording("S01", num_channels=4, duration=60.0, num_seizures=0)
+    x = recording.read(0, recording.num_samples)
+    x[:, : 15 * 512] = np.nan
+    late = Recording.from_array(x, 512.0, recording.channel_names, "µV")
+    for name, item, onset in (("whole", recording, 5.0), ("connected late", late, 20.0)):
+        detection = BaselineDetector("line-length").detect(item)
+        dataclasses.replace(detection, events=[(onset, 40.0)]).save(tmp_path / name)
+        rows = [line.split("\t")[3:] for line in (tmp_path / name / "onsets.tsv").read_text().splitlines()[1:]]
+        assert rows == [["n/a", channel, *["n/a"] * 4] for channel in recording.channel_names]
+        page = (tmp_path / name / "report.html").read_text(encoding="utf-8")
+        assert "where it begins" not in page
+        assert "cannot be told: less than 10 s of signal lie before it" in page
+
+
 def test_detect_writes_a_table_and_positions_of_other_channels_are_named(tmp_path):
     recording = simulate_recording("S01", num_channels=4, duration=120.0, num_seizures=1)
-    detection = BaselineDetector("line-length", threshold=0.0).detect(recording)
+    whole = BaselineDetector("line-length", threshold=0.0).detect(recording)
+    detection = dataclasses.replace(whole, events=[(20.0, 40.0), (90.0, 100.0)])
     detection.save(tmp_path, detector=BaselineDetector("line-length"))
     with (tmp_path / "onsets.tsv").open(encoding="utf-8") as file:
         rows = [*csv.DictReader(file, delimiter="\t")]

@@ -14,9 +14,11 @@ pytest.importorskip("peft")
 from mvpa_ts.ieeg import Detector, MVPFormer, Recording, mvpformer_tiny
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.saved import RUN
+from mvpa_ts.ieeg.detection.streaming import StreamingDetector
 from mvpa_ts.ieeg.model.seen_subjects import (
     TRAINING_NAME,
     other_channels,
+    others_trained,
     read_training_recordings,
     read_training_subjects,
     recording_hash,
@@ -110,7 +112,7 @@ def test_from_pretraining_to_evaluation(tmp_path, capsys):
         assert main(["detect", str(second / "ID21"), *detect]) == 0
     found = {path.parent.name: json.loads(path.read_text())["model"] for path in results.rglob(RUN)}
     assert {name: about["subject_in_training"] for name, about in found.items()} == {"ID20": True, "ID21": False}
-    with pytest.warns(UserWarning, match=r"trained on subjects of 1 of 2 recordings, such as ID20"):
+    with pytest.warns(UserWarning, match=r"trained on 1 of 2 recordings, such as ID20, or on subjects"):
         assert main(["evaluate", str(results), "-o", str(tmp_path / "scores")]) == 0
 
 
@@ -141,6 +143,12 @@ def test_other_recordings_of_a_subject_are_no_training_data(tmp_path, capsys):
     files[0].rename(renamed)
     assert [trained_on(item, model) for item in (read_recording(renamed), *read[1:])] == [True, False, False]
     assert trained_on(read[1], base) is None
+    # Of files outside of BIDS nobody knows the person, whom the table of a data set names.
+    assert [others_trained(item, model) for item in (read_recording(renamed), *read[1:])] == [False, None, None]
+    ada, emil = (read_recording(files[2], subject=name) for name in ("trains", "emil"))
+    ada.name = emil.name = "session 2"
+    assert [others_trained(item, model) for item in (ada, emil)] == [True, False]
+    assert others_trained(ada, base) is None
     save_training_subjects(base, [subject_hash("validates")])  # without recordings, all of a subject's count
     assert trained_on(read[1], base)
     with pytest.raises(ValueError, match=r"validation_recordings \['renamed'\] were used to train base"):
@@ -177,6 +185,8 @@ def test_a_detector_of_a_patient_names_channels_that_differ(tmp_path):
     with pytest.warns(UserWarning, match="has other channels .*: A2 missing here; B1 unknown there") as said:
         detector.detect(recordings[3])
     assert len([each for each in said if "other channels" in str(each.message)]) == 1
+    with pytest.warns(UserWarning, match="stream has other channels .*: A2 missing here; B1 unknown there"):
+        StreamingDetector(folder, 512.0, ["A1", "B1"])
     (folder / TRAINING_NAME).write_text('{"subjects_sha256": [], "channels": [3]}')
     with pytest.raises(ValueError, match="must hold lists of channels' names"):
         detector.detect(recordings[3])

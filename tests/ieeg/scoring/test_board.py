@@ -10,7 +10,8 @@ import pytest
 
 from mvpa_ts.ieeg import simulate_recording
 from mvpa_ts.ieeg.commands.main import main
-from mvpa_ts.ieeg.detection.baselines import BaselineDetector
+from mvpa_ts.ieeg.detection.baselines import BaselineDetector, LineLength
+from mvpa_ts.ieeg.model.seen_subjects import recording_hash, save_training_subjects, subject_hash
 from mvpa_ts.ieeg.scoring.board import ADDED, Added, add_detector, board
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
@@ -66,6 +67,24 @@ def test_a_detector_that_fails_is_listed_and_costs_no_other():
     assert "must give 120 probabilities between 0 and 1" in short.failures["short: S01_session0"]
     with pytest.raises(ValueError, match="of 1 recordings 0 do"):
         board(recordings()[2:3], {"late": detector("late", seconds_of(110, 140))})
+
+
+def test_recordings_that_trained_a_detector_are_named(tmp_path):
+    first, second = recordings()[:2]
+    third = simulate_recording("S02", seed=5, num_channels=2, duration=60.0, num_seizures=0).with_seizures([])
+    third.name = "S02_session1"
+    LineLength(quiet=9.0).save(tmp_path / "line-length.json")
+    save_training_subjects(tmp_path, [subject_hash("S02")], [recording_hash(second)])
+    detectors = {"taught": BaselineDetector(tmp_path / "line-length.json"), "other": BaselineDetector("line-length")}
+    result = board([first, second, third], detectors)
+    assert result.rows.set_index("detector")["trained on"].to_dict() == {"taught": 1, "other": 0}
+    said = (
+        "was trained on S02_session0, whose scores do not show how good it is, and on other recordings of "
+        "the subjects of S02_session1"
+    )
+    assert result.trained == {"taught": said}
+    result.save(tmp_path)
+    assert f"taught {said}" in (tmp_path / "board.html").read_text(encoding="utf-8")
 
 
 def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys):
