@@ -131,6 +131,10 @@ def test_forecasts_are_those_of_loops(horizon):
         _forecast(x, observed, leaders, (16, 32), BLOCK_OF_EACH, horizon, pooled=False, memory=None),
     ]
     expected[1][:, :block] += _difference(x, observed, others, places, block)
+    among = min(horizon, 30)  # beyond the earliest origin what others show fades
+    for of_others in expected[1:]:
+        apart = (of_others - expected[0])[:, among - 1 : among]
+        of_others[:, among:] = expected[0][:, among:] + apart * np.exp(-np.arange(1, horizon - among + 1) / among)
     np.testing.assert_allclose(result[0, 0].movedim(1, 0).numpy(), np.stack(expected), atol=2e-4)
 
 
@@ -143,3 +147,15 @@ def test_a_regression_is_trusted_as_far_as_origins_agree(series, power):
     share = trust_in_relations(past, truth, torch.zeros(series, 5, 1), channels=series, chunk=1)
     least_squares = 0.75 / 3 / (0.75**2 + 1e-3)
     assert share.sum().item() == pytest.approx(least_squares * (1 - (1 / 3) ** power) * 3**power / (3**power + 1))
+
+
+def test_what_others_show_does_not_explode_over_a_long_horizon():
+    """Of twelve series that hardly return, 480 steps ahead: no forecast leaves what was seen far behind."""
+    generator = np.random.default_rng([7, 0])
+    own, common = generator.standard_normal((1500, 12)), generator.standard_normal((1500, 3))
+    drive, x = common @ generator.standard_normal((3, 12)) + 0.3 * own, np.zeros((1500, 12))
+    for step in range(1, len(x)):
+        x[step] = 0.995 * x[step - 1] + drive[step]
+    x = torch.tensor(((x - x.mean(0)) / x.std(0))[-512:].T[None], dtype=torch.float32)
+    result = relation_forecasts(x, torch.ones_like(x, dtype=torch.bool), (4, 8, 12, 24, 48, 96), 480, None)
+    assert result[0].abs().amax() < 2 * x.abs().amax()

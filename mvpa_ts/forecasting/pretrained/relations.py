@@ -73,9 +73,11 @@ def relation_forecasts(
     history = (x, observed, origins, tried)
     near = _Regressions(*history, block, _neighbours(x, order), OWN_LAGS, NEIGHBOUR_LAGS, pooled=True)
     sums = near.products((None, LATELY))
-    always, lately = near.forecast(sums, horizon)
     if C == 1:
+        always, lately = near.forecast(sums, horizon)
         return torch.stack([always, always, lately, always], dim=3)
+    among = min(horizon, tried)
+    always, lately = near.forecast(sums, among)
     different = _Regressions(*history, block, near.others, DIFFERENT_LAGS, DIFFERENT_LAGS, pooled=False)
     always = different.added(always, order)
     # Sums over own lags alone are among those with neighbours.
@@ -84,8 +86,13 @@ def relation_forecasts(
     # Chosen before the origins, so that a trial is fair.
     leaders = lagged_correlation(x[:, :, : max(8, L - tried)]).topk(min(LEADERS, C - 1), dim=2).indices
     led = _Regressions(*history, block_of_each, leaders, LEADER_OWN_LAGS, LEADER_LAGS, pooled=False)
-    forecasts = [*alone.forecast(sums, horizon), always, lately, *led.forecast(led.products((None,)), horizon)]
-    return torch.stack(forecasts, dim=3)
+    others = [always, lately, *led.forecast(led.products((None,)), among)]
+    (own,) = alone.forecast(sums, horizon)
+    # Beyond the earliest origin nobody tried them, and some explode: what others showed fades there.
+    fading = (-torch.arange(1, horizon - among + 1, device=x.device) / among).exp()
+    later = [own[..., among:] + (other[..., -1:] - own[..., among - 1 : among]) * fading for other in others]
+    every = [own, *(torch.cat(parts, 3) for parts in zip(others, later, strict=True))]
+    return torch.stack(every, dim=3)
 
 
 def _neighbours(x: Tensor, order: Tensor | None) -> Tensor:
