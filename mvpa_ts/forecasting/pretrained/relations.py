@@ -38,7 +38,6 @@ BLOCK, BLOCK_OF_EACH = 8, 4
 MOST_ROWS = 12_000
 """Rows of a pooled regression; of more, every second or third is read."""
 _TRIED_LAGS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48)
-_BOUND = 20.0
 _AT_ONCE, _AT_ONCE_ON_A_GPU = (8192, 4), (1 << 20, 512)
 """Rows and factors that are worked on together: so many stay in a CPU's cache; a GPU wants few, large calls."""
 
@@ -238,12 +237,15 @@ class _Regressions:
         sums = sums.flatten(0, 1 if self.pooled else 2).to(dtype)  # [N, F, F + block]
         parts = sums.split(self.at_once[1]), penalty.flatten(1).expand(P, len(sums)).split(self.at_once[1], 1)
         weights = torch.cat([self.weights(*some) for some in zip(*parts, strict=True)], 1)  # [P, N, F, block]
+        # What goes on from forecasts may explode: none leaves the range of its history by more than that range.
+        lowest, highest = (end.repeat(P * M * len(backs), 1)[..., None] for end in (self.x.amin(2), self.x.amax(2)))
+        lowest, highest = 2 * lowest - highest, 2 * highest - lowest
         blocks: list[Tensor] = []
         for _ in range(math.ceil(horizon / self.block)):
             features = self.features(before)[:, :, 0].to(dtype)
             step = rearrange(features, f"(p m o b) c f -> p {together} f", **axes) @ weights
-            step = step.to(before.dtype).clamp(-_BOUND, _BOUND)
-            blocks.append(rearrange(step, f"p {together} h -> (p m o b) c h", **axes))
+            step = rearrange(step.to(before.dtype), f"p {together} h -> (p m o b) c h", **axes)
+            blocks.append(step.clamp(lowest, highest))
             before = torch.cat([before, blocks[-1]], 2)[:, :, -self.reach :]
         return rearrange(torch.cat(blocks, 2)[:, :, :horizon], "(p m o b) c h -> p m o b c h", **axes)
 
@@ -325,7 +327,7 @@ class _Regressions:
             for back, fit in zip((0, *self.origins), (-1, *self.fit_of), strict=True)
         ]
         apart = F.pad(torch.stack(moved)[..., 0, :near], (0, forecasts.shape[3] - near))
-        return (forecasts + apart).clamp(-_BOUND, _BOUND)
+        return forecasts + apart
 
     def _left(self, sums: Tensor, shared: Tensor) -> Tensor:
         """Sums over rows of what shared weights leave over."""
