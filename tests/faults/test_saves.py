@@ -124,7 +124,7 @@ def _mvpformer() -> Saved:
 def _board() -> Saved:
     from mvpa_ts.ieeg.scoring.board import Board
 
-    old, new = (Board(pd.DataFrame({"detector": [name], "hours": [30.0]}), {}, {}) for name in ("old", "new"))
+    old, new = (Board(pd.DataFrame({"detector": [name], "hours": [30.0]}), {}, {}, {}) for name in ("old", "new"))
 
     def read(folder: Path) -> Any:
         page, table = ((folder / name).read_text(encoding="utf-8") for name in ("board.html", "board.csv"))
