@@ -288,7 +288,11 @@ class _Regressions:
         """Number [M, B, C] of the penalty whose weights of the first fit err least on the rows after it."""
         first, later = sums[:, 0].flatten(0, 2), (sums[:, -1] - sums[:, 0]).flatten(0, 2)
         penalties = sums.new_tensor(PENALTIES)[:, None].expand(-1, len(first))
-        error = self.excess(later, self.weights(first, penalties)).sum(2)
+        parts = (sums.split(self.at_once[1], axis) for sums, axis in ((first, 0), (later, 0), (penalties, 1)))
+        error = torch.cat(
+            [self.excess(after, self.weights(before, some)).sum(2) for before, after, some in zip(*parts, strict=True)],
+            1,
+        )
         return error.nan_to_num(1e9).argmin(0).view(len(sums), *self.x.shape[:2])
 
     def excess(self, sums: Tensor, weights: Tensor) -> Tensor:
