@@ -161,7 +161,7 @@ class _Regressions:
         own = x[:, series].unfold(2, self.reach, 1)[:, :, ::every, -self.own_lags :]
         rows = x.new_empty(*own.shape[:3], self.number + targets)
         rows[..., 0], rows[..., 1] = 1.0, own[..., -1]
-        torch.sub(own[..., :-1], own[..., -1:], out=rows[..., 2 : 1 + self.own_lags])
+        rows[..., 2 : 1 + self.own_lags] = own[..., :-1] - own[..., -1:]
         if S := self.others.shape[2]:
             nothing = F.pad(x, (0, 0, 0, 1))  # a series of zeros, where there is no other
             of_series = self.others[:, series]
