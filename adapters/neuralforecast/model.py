@@ -315,7 +315,7 @@ class MVPA(PanelModel):
         Parameters
         ----------
         name : str, default "base"
-            "small" takes 0.6 of the time and errs 2 % more (docs/pretrained.md). Or a folder with another forecaster.
+            "small" takes half the time and errs 2 % more (docs/pretrained.md). Or a folder with another forecaster.
         h : int
             Steps to forecast.
 

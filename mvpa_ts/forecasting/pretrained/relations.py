@@ -62,7 +62,7 @@ def relation_forecasts(
     Returns
     -------
     Tensor, shape (1 + O, B, C, K, h)
-        In the order of `NAMES`; the first is that from the end. The others are zero beyond as many steps as the
+        In the order of `NAMES`; the first is that from the end. The others mean nothing beyond as many steps as the
         earliest origin lies before the end.
     """
     _, C, L = x.shape
