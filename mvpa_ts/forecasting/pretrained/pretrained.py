@@ -50,7 +50,7 @@ def load_base(name: str | Path = "base") -> BaseForecaster:
     Parameters
     ----------
     name : str or path
-        "base", or "small", which takes little more than half the time and errs 2 % more; or a folder that `save_base` wrote.
+        "base", or "small", which takes half the time and errs 2 % more; or a folder that `save_base` wrote.
 
     Raises
     ------
