@@ -1,9 +1,11 @@
-"""Checks of numbers and switches in configurations. These are frozen dataclasses, which may be written as JSON."""
+"""Checks of numbers and switches in configurations, which are frozen dataclasses; and how this library warns."""
 
 from __future__ import annotations
 
 import math
 import operator
+import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Real
@@ -12,6 +14,26 @@ from typing import Any, TypeVar
 import numpy as np
 
 T = TypeVar("T")
+
+
+def warn(text: str) -> None:
+    """Warn at the line that called this library, however deep inside it the warning is."""
+    # A stacklevel written beside each warning is wrong as soon as another function leads to it.
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("mvpa_ts."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
+
+
+def listed(texts: Sequence[str], most: int = 5) -> str:
+    """The first texts, with commas, and a mark where there are more.
+
+    Examples
+    --------
+    >>> listed(["A1", "A2"]), listed(["A1", "A2", "A3"], 2)
+    ('A1, A2', 'A1, A2, …')
+    """
+    return ", ".join(texts[:most]) + (", …" if texts[most:] else "")
 
 
 def read_fields(kind: type[T], values: Mapping[str, Any], source: object) -> T:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import time
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
 
+from mvpa_ts.checks import warn
 from mvpa_ts.learning_rates import one_cycle
 from mvpa_ts.weight_averaging import WeightAverage
 
@@ -194,7 +194,7 @@ class TrainingRun:
         reason = f"training diverged by step {self.step} of {self.total}, where the loss is {value:.3g}"
         advice = f"lower learning_rate ({self.learning_rate:g})"
         if self.weights is not None:
-            warnings.warn(f"{reason}; the weights of step {self.best_step} are kept: {advice}", stacklevel=5)
+            warn(f"{reason}; the weights of step {self.best_step} are kept: {advice}")
             return
         step, weights = self._good
         self.model.load_state_dict(weights)
@@ -239,8 +239,7 @@ class TrainingClock:
         elif step == last and self._begun is not None:
             seconds, self._begun = (time.perf_counter() - self._begun) / (last - first) * steps, None
             if seconds > LONG_TRAINING:
-                warnings.warn(
+                warn(
                     f"training for {steps} steps will take some {seconds / 60:.0f} minutes on this machine. "
-                    f"{self.advice}",
-                    stacklevel=2,
+                    f"{self.advice}"
                 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
@@ -24,6 +23,7 @@ from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, kept_r
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import check_whole
+from mvpa_ts.checks import warn
 from mvpa_ts.forecasting.effects import effects_table
 from mvpa_ts.forecasting.pretrained.seasons import season_of
 from mvpa_ts.forecasting.series import CORRELATION, SeriesBook, Words, listed, plain, rows_of
@@ -296,10 +296,9 @@ class PanelModel(HostOverrides, BaseModel):
         if self._fitted_series is not None:
             panel.warn_of_features(self._fitted_series.features, self.input_size)
         if (kwargs.get("h") or 0) > self.h and self.loss.outputsize_multiplier > 1:
-            warnings.warn(
+            warn(
                 f"intervals of {self} beyond its h ({self.h}) are too narrow, got h={kwargs['h']}: neuralforecast "
-                "reads forecasts of earlier steps as if they were values. Fit a model with this h",
-                stacklevel=2,
+                "reads forecasts of earlier steps as if they were values. Fit a model with this h"
             )
         self._view = self._view_of(panel)
         given = self.trainer_kwargs

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mvpa_ts.checks import warn
 from mvpa_ts.forecasting.series import listed
 
 
@@ -90,10 +91,9 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
     if last_rows is None and isinstance(index.freq, str) and re.fullmatch(r"(\d+[a-z]+){2,}", index.freq):
         step = pandas_frequency(index.freq)
         one = next((f"{step // unit}{name}" for name, unit in _UNITS.items() if step and not step % unit), "one unit")
-        warnings.warn(
+        warn(
             f"freq={index.freq!r} has two units, of which neuralforecast multiplies the first alone when it counts the "
-            f"dates ahead: write freq={one!r}",
-            stacklevel=2,
+            f"dates ahead: write freq={one!r}"
         )
     all_dates = index.dates if last_rows is None else [dates[-last_rows:] for dates in index.dates]
     grid = np.unique(np.concatenate(all_dates))
@@ -105,7 +105,7 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
         # The forecast's dates would be wrong; a few dates alone may as well have gaps.
         if len(grid) >= 8 and other and jump_of(grid, other) is None:
             raise ValueError(f"{fact} {advice}")
-        warnings.warn(f"{fact} {advice}", stacklevel=2)
+        warn(f"{fact} {advice}")
         return
     # Both faults shift a series against the others, and the same three lines mend both.
     facts, last = [], grid[-1:]
@@ -127,7 +127,7 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
             "steps side by side."
         )
     if facts or jump is not None:
-        warnings.warn(f"{fact} {_lines_that_mend(index)}", stacklevel=2)
+        warn(f"{fact} {_lines_that_mend(index)}")
 
 
 def _lines_that_mend(index: FrameIndex) -> str:
@@ -237,9 +237,7 @@ def on_grid(table: pd.DataFrame, freq: Any) -> pd.DataFrame:
         return table.reindex(grid)
     if step is not None:  # months of polars
         one = f"freq={freq!r}" if freq else "a frequency"
-        warnings.warn(
-            f"the dates of df do not follow {one}, so each row counts as one step: give the freq of df", stacklevel=3
-        )
+        warn(f"the dates of df do not follow {one}, so each row counts as one step: give the freq of df")
     return table
 
 
@@ -250,10 +248,9 @@ def warn_of_rounding(index: FrameIndex) -> None:
         advice = "subtract its level before fit and add it to the forecasts" if target else "subtract its level"
         if deviation < 1e-30:  # below the least number of float32
             advice = "multiply it by a large number"
-        warnings.warn(
+        warn(
             f"column {column!r} of series {name!r} is rounded to multiples of {distance:g} and changes by only "
-            f"{deviation:.3g}: neuralforecast keeps numbers in float32, which has seven digits; {advice}",
-            stacklevel=2,
+            f"{deviation:.3g}: neuralforecast keeps numbers in float32, which has seven digits; {advice}"
         )
 
 

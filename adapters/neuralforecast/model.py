@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from numbers import Integral
@@ -26,7 +25,7 @@ from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, PanelView, re
 from mvpa_ts.adapters.neuralforecast.panel import Panel, whole_positions
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import Group, check_objects, check_whole, host_words, refuse_fields
-from mvpa_ts.checks import check_flags
+from mvpa_ts.checks import check_flags, warn
 from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.network.closed_form import covariate_effects, start_in_closed_form
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
@@ -598,9 +597,7 @@ def check_schedule(val_check_steps: Any, windows_batch_size: Any, loss: Any, val
                 f"{[round(level, 4) for level in levels]}"
             )
         if narrow := [round(level, 4) for level in levels if 0.0 < abs(level - 0.5) < 0.0051]:
-            warnings.warn(
-                f"{name} has quantiles {narrow}: if level is meant, it is in percent, such as 80", stacklevel=3
-            )
+            warn(f"{name} has quantiles {narrow}: if level is meant, it is in percent, such as 80")
 
 
 def check_cycle(length: int | None, column: str | None, future: list[str] | None, categories: list[str] | None) -> None:

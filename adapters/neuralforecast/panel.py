@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -15,6 +14,7 @@ from neuralforecast.tsdataset import BaseTimeSeriesDataset
 from torch import Tensor
 
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_dates, check_twice, date_of, warn_of_rounding
+from mvpa_ts.checks import warn
 from mvpa_ts.forecasting.series import check_names, listed
 from mvpa_ts.windows import FeatureScaling, Scaling, Series, Windows, far_words, observed_range, series_windows
 
@@ -182,18 +182,16 @@ class Panel:
                 "val_size or input_size, or start_padding_enabled=True"
             )
         if left - lookback < horizon:
-            warnings.warn(
+            warn(
                 f"steps {left - lookback + 1} to {horizon} of h have no target in any of the {left - lookback} windows "
                 f"to train on: the longest series has {left} rows, {lookback} of them to look back at. Their forecasts "
-                "are little more than a mean. Give more rows, a smaller input_size or a smaller h",
-                stacklevel=2,
+                "are little more than a mean. Give more rows, a smaller input_size or a smaller h"
             )
         rows = (np.diff(self.dataset.indptr) - val_size - test_size).clip(0) if self.in_memory else np.empty(0)
         if lookback > 1 and len(short := np.flatnonzero(rows < lookback)):
-            warnings.warn(
+            warn(
                 f"series {self._series(short.tolist())} of df should have input_size ({lookback}) rows before those "
-                f"that are held out, got {rows[short].min()}: what is absent before their first row is read as missing",
-                stacklevel=2,
+                f"that are held out, got {rows[short].min()}: what is absent before their first row is read as missing"
             )
 
     def warn_of_size(self, *, trained: bool) -> None:
@@ -202,12 +200,11 @@ class Panel:
         least, most = (1e-12, 1e18) if trained else (1e-29, LARGEST)
         deviation = self.units()[:, 1]
         if len(odd := np.flatnonzero((deviation < least) | (deviation > most))):
-            warnings.warn(
+            warn(
                 f"series {self._series(odd.tolist())} of df should change by {least:g} to {most:g}, the standard "
                 f"deviation is {deviation[odd[0]]:.3g}: float32 has no room for it, and forecasts are little more than "
                 "a mean. Multiply the target by a number, or give NeuralForecast "
-                "local_scaler_type='standard'",
-                stacklevel=2,
+                "local_scaler_type='standard'"
             )
 
     def warn_of_short_history(self, lookback: int, already: FrameIndex | None) -> None:
@@ -220,11 +217,10 @@ class Panel:
         trained = {} if already is None else dict(zip(already.names, already.dates or [], strict=False))
         usual = np.array([len(trained.get(name, ())) or lookback for name in self.index.names])
         if len(short := np.flatnonzero((2 * rows < lookback) & (rows < usual))):
-            warnings.warn(
+            warn(
                 f"series {self._series(short.tolist())} of df should have input_size ({lookback}) rows, which the "
                 f"model was trained to read, got {rows[short].min()}: its forecast rests on little. Give more rows, or "
-                "fit a model with a smaller input_size",
-                stacklevel=2,
+                "fit a model with a smaller input_size"
             )
 
     def warn_of_long_cycle(self, cycle_column: str | None, cycle_length: int | None) -> None:
@@ -233,11 +229,10 @@ class Panel:
             return
         phases = self.cycle_positions(cycle_column) % cycle_length
         if len(np.unique(phases)) == len(phases):
-            warnings.warn(
+            warn(
                 f"cycle_length ({cycle_length}) should be smaller than the number of rows to train on, got "
                 f"{len(phases)}: no step of the cycle comes twice in {cycle_column!r}, so it cannot be learnt. Give "
-                "more rows, a shorter cycle_length, or leave cycle_length and cycle_column out",
-                stacklevel=2,
+                "more rows, a shorter cycle_length, or leave cycle_length and cycle_column out"
             )
 
     def column(self, name: str) -> np.ndarray:
@@ -293,7 +288,7 @@ class Panel:
         for name, values in self._features_of(list(scales), last - self.unseen - lookback, last):
             scaling = FeatureScaling(*np.array(scales[name])[:, None])
             for _, value, distance in scaling.beyond(values[:, None].astype(float)):
-                warnings.warn(far_words(name, value, distance, *scales[name][2:]), stacklevel=2)
+                warn(far_words(name, value, distance, *scales[name][2:]))
 
     def _features_of(
         self, names: Sequence[str], first: np.ndarray | None, last: np.ndarray

@@ -36,6 +36,7 @@ from mvpa_ts.adapters.neuralforecast.base_model import SERIES, register
 from mvpa_ts.adapters.neuralforecast.model import MVPA
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.options import check_objects, check_whole
+from mvpa_ts.checks import warn
 from mvpa_ts.forecasting.series import SeriesBook
 
 _log = logging.getLogger(__name__)
@@ -386,10 +387,9 @@ def warn_of_others(study: optuna.Study, facts: dict[str, Any]) -> None:
     changed = ["data or split"] if study.user_attrs["panel"] != facts["panel"] else []
     changed += sorted(name for name in {*earlier, *now} if earlier.get(name) != now.get(name))
     if changed:
-        warnings.warn(
+        warn(
             f"study_name={study.study_name!r} has trials of other {', '.join(changed)}; they count as finished. Give "
-            "another study_name, or none",
-            stacklevel=2,
+            "another study_name, or none"
         )
 
 
@@ -509,10 +509,9 @@ class TrialWatch:
         if trial is None:
             return None
         if model.val_check_steps >= model.max_steps and not isinstance(trial.study.pruner, optuna.pruners.NopPruner):
-            warnings.warn(
+            warn(
                 f"val_check_steps ({model.val_check_steps}) must be below max_steps ({model.max_steps}) for the pruner "
-                "to end a trial early: set it in config",
-                stacklevel=2,
+                "to end a trial early: set it in config"
             )
         last = -1
 

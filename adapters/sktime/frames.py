@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+
+from mvpa_ts.checks import warn
 
 if TYPE_CHECKING:
     from sktime.forecasting.base import ForecastingHorizon
@@ -41,11 +42,10 @@ def series_of(
     for column in y.select_dtypes("integer").columns:  # float64 has 53 bits
         whole = y[column].dropna().to_numpy()
         if not np.array_equal(whole.astype(float).astype(whole.dtype), whole):
-            warnings.warn(
+            warn(
                 f"column {column!r} of y has whole numbers beyond 2**53, which are rounded to multiples of "
                 f"{np.spacing(np.abs(whole.astype(float)).max()):g}: subtract its level before fit and add it to the "
-                "forecasts",
-                stacklevel=2,
+                "forecasts"
             )
     values = y.reindex(grid).to_numpy(float)
     features = None
@@ -54,10 +54,9 @@ def series_of(
         X = X.reindex(rows).astype(float)
         if ahead is not None and (lacking := X.loc[ahead].isna()).any(axis=None):
             step = ahead[lacking.any(axis=1)][0]
-            warnings.warn(
+            warn(
                 f"X must hold a value at each step of the forecast, got none of {list(X.columns[lacking.any()])} at "
-                f"{step}: the values beside it are taken",
-                stacklevel=2,
+                f"{step}: the values beside it are taken"
             )
         filled = X.interpolate(limit_direction="both")
         if filled.isna().any(axis=None):
@@ -160,11 +159,10 @@ def check_new_rows(y: Any, X: Any = None, seen: pd.DataFrame | None = None) -> N
             )
         # The host's forecasters go back to the last row of an update.
         if argument == "y" and seen is not None and index[-1] < seen.index[-1]:
-            warnings.warn(
+            warn(
                 f"y ends at {index[-1]}, before the rows seen so far, which end at {seen.index[-1]}: forecasts now "
                 f"begin after {index[-1]} and read no later row, as with every forecaster of sktime. Let y end with "
-                "the last row",
-                stacklevel=3,
+                "the last row"
             )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ from mvpa_ts.adapters.options import Group, host_words
 from mvpa_ts.adapters.sktime.files import check_folder
 from mvpa_ts.adapters.sktime.parameters import DictOptions
 from mvpa_ts.adapters.sktime.progress import progress_bar
-from mvpa_ts.checks import check_flags
+from mvpa_ts.checks import check_flags, warn
 from mvpa_ts.files import read_config
 
 if TYPE_CHECKING:
@@ -259,10 +258,9 @@ def network_config(parameters: Mapping[str, Any], series: list[np.ndarray], num_
 
     length, channels = max(values.shape[1] for values in series), len(series[0])
     if channels > _MOST_CHANNELS * length:
-        warnings.warn(
+        warn(
             f"X has {channels} channels of {length} steps: arrays must be (series, channels, steps). If the last two "
-            "axes are swapped, take X.transpose(0, 2, 1)",
-            stacklevel=2,
+            "axes are swapped, take X.transpose(0, 2, 1)"
         )
     options = panel_groups()[0].checked(parameters["network"])
     return ClassificationConfig(channels, num_classes, length, **{name: parameters[name] for name in _SIZES}, **options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mvpa_ts.adapters.options import Group, host_words, refuse_fields
 from mvpa_ts.adapters.sktime.columns import book_of
-from mvpa_ts.checks import check_flags
+from mvpa_ts.checks import check_flags, warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,16 +170,14 @@ def warn_of_short_series(rows: int, parameters: Mapping[str, Any]) -> None:
     """Warn of an `sp` that no series repeats, and of an `input_size` that no series fills."""
     sp, lookback = parameters["sp"], parameters["input_size"]
     if sp is not None and rows <= sp:
-        warnings.warn(
+        warn(
             f"sp ({sp}) should be smaller than the number of rows of y, got {rows}: no step of the cycle comes twice, "
-            "so it cannot be learnt. Give more rows, a shorter sp, or leave sp out",
-            stacklevel=2,
+            "so it cannot be learnt. Give more rows, a shorter sp, or leave sp out"
         )
     if lookback is not None and rows < lookback:
-        warnings.warn(
+        warn(
             f"input_size ({lookback}) should be at most the number of rows of y, got {rows}: steps before the first "
-            "row count as missing. Give more rows, a smaller input_size, or leave input_size out",
-            stacklevel=2,
+            "row count as missing. Give more rows, a smaller input_size, or leave input_size out"
         )
 
 
@@ -188,11 +185,10 @@ def warn_of_short_history(y: pd.DataFrame, lookback: int) -> None:
     """Warn of columns that hold less than half of the rows that a network was trained to read."""
     rows = {name: len(y.loc[column.first_valid_index() :]) for name, column in y.items()}
     if short := [repr(name) for name, count in rows.items() if 2 * count < lookback]:
-        warnings.warn(
+        warn(
             f"y should have {lookback} rows, which the network was trained to read, got {min(rows.values())} of "
             f"{', '.join(short[:5])}: its forecast rests on little. Give more rows, or fit a forecaster with a smaller "
-            "input_size",
-            stacklevel=2,
+            "input_size"
         )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, k_of_n
 
 if TYPE_CHECKING:
@@ -64,10 +64,9 @@ def main(arguments: list[str]) -> None:
         by_subject.setdefault(result.subject, []).append(result)
         first = places.setdefault((result.subject, result.name), folder)
         if first != folder:
-            warnings.warn(
+            warn(
                 f"{first} and {folder} count as two recordings of one subject, {result.subject!r}: if they are of "
-                "different people, or are one recording by two detectors, evaluate them one by one",
-                stacklevel=2,
+                "different people, or are one recording by two detectors, evaluate them one by one"
             )
     _warn_of_copies([result for results in by_subject.values() for result in results])
     _warn_of_training_subjects(folders)
@@ -143,10 +142,9 @@ def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
 
     seen = [folder.name for folder in folders if read_config(folder / RUN)["model"].get("subject_in_training")]
     if seen:
-        warnings.warn(
+        warn(
             f"the model was trained on {len(seen)} of {len(folders)} recordings, such as {seen[0]}, or on subjects of "
-            "these names: their scores are scores on training data",
-            stacklevel=3,
+            "these names: their scores are scores on training data"
         )
 
 
@@ -163,10 +161,9 @@ def _warn_of_copies(results: Sequence[RecordingResult]) -> None:
             vectors.append((None, index, np.log(clipped / (1 - clipped))))
     if pairs := same(vectors):
         names = ", ".join(f"{results[first].name} and {results[second].name}" for first, second in pairs[:5])
-        warnings.warn(
+        warn(
             f"{names} have the same probabilities: if they are copies, such as one recording in two formats, they "
-            "count twice. Leave one out",
-            stacklevel=3,
+            "count twice. Leave one out"
         )
 
 
@@ -177,10 +174,9 @@ def _warn_of_earlier_runs(root: Path, folders: Sequence[Path]) -> None:
     failed = {Path(row[0]).stem for row in read_left_out(root) if row[2].startswith("failed")}
     for folder in folders:
         if folder.name in failed:
-            warnings.warn(
+            warn(
                 f"the last `mvpformer detect` failed on {folder.name}: {folder} holds the results of an earlier run, "
-                "which are scored here. Run detect on it again, or remove the folder",
-                stacklevel=3,
+                "which are scored here. Run detect on it again, or remove the folder"
             )
 
 
@@ -236,14 +232,14 @@ def _result(folder: Path, root: str | None, unannotated: str, detections: Path, 
             # Taken as seizure-free, a recording with such words may make true detections false.
             missing = f"{folder} has no {REFERENCE}. {words[0]}, when you run `mvpformer detect` again"
             if unannotated == "seizure-free":
-                warnings.warn(f"{missing}: it is taken as seizure-free", stacklevel=2)
+                warn(f"{missing}: it is taken as seizure-free")
     else:
         texts = [text for _, _, text in read_events(table)]
         if any(is_seizure(text) or is_background(text) for text in texts):
             return read_result(folder, table)
         missing = f"{table} has no row that says seizure, and none that says bckg; its rows say {sorted({*texts})[:5]}"
         if texts and unannotated == "seizure-free":
-            warnings.warn(f"{missing}: it is taken as seizure-free", stacklevel=2)
+            warn(f"{missing}: it is taken as seizure-free")
     if unannotated == "error":
         raise CommandError(f"{missing}; if the recording holds no seizure, pass --unannotated seizure-free")
     return read_result(folder, [])
@@ -280,10 +276,9 @@ def _reference(root: Path, folder: Path, detections: Path, *, namesakes: bool) -
     subfolders = {*folder.relative_to(detections).parent.parts}
     others = {*tables[0].relative_to(root).parent.parts} - {name}
     if subfolders and others and not subfolders & others:
-        warnings.warn(
+        warn(
             f"{folder} is scored by {tables[0]}, whose folder has another name: if that is another patient, put the "
-            "references in subfolders like those of the detections",
-            stacklevel=2,
+            "references in subfolders like those of the detections"
         )
     return tables[0]
 

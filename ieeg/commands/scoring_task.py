@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from mvpa_ts.checks import warn
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -83,8 +85,6 @@ class ScoringTask:
         ValueError
             The file cannot be read or scored, or nothing in it was scored.
         """
-        import warnings
-
         from mvpa_ts.ieeg.commands.main import read_named
         from mvpa_ts.ieeg.detection.calibration import load_calibration
         from mvpa_ts.ieeg.detection.onsets import check_positions
@@ -109,7 +109,7 @@ class ScoringTask:
         try:
             check_positions(recording.channel_names, positions)
         except ValueError as error:
-            warnings.warn(f"{recording.name}: {error}", stacklevel=2)
+            warn(f"{recording.name}: {error}")
             positions = {}
         if self.score_bad:
             recording.bad_spans = ()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.recordings.swec_table import SWEC_DUPLICATES, identity
 
 # The paper's training subjects.
@@ -78,10 +78,9 @@ def split_subjects(
                 )
             leaked.append((other, subject))
     if leaked:
-        warnings.warn(
+        warn(
             f"{len(leaked)} subject{' is' if len(leaked) == 1 else 's are'} in two parts under two names, such as "
-            f"{leaked[0]}: their scores are scores on training data",
-            stacklevel=2,
+            f"{leaked[0]}: their scores are scores on training data"
         )
     return Split(uses["train"], uses["validation"], uses["test"], tuple(leaked))
 

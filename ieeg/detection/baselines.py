@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from mvpa_ts.checks import warn
 from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.constants import BRAINMAZE, LINE_LENGTH, REGRESSION, SEGMENT_SECONDS, readable
 from mvpa_ts.ieeg.detection.detection import Detection
@@ -249,10 +249,9 @@ def warn_of_other_channels(items: Sequence[Segments]) -> None:
         if {*segments.channel_names} != {*first.channel_names}:
             different.append(f"{segments.recording.name} and {first.recording.name}")
     if different:
-        warnings.warn(
+        warn(
             f"channels differ between recordings of one subject, such as {different[0]}: baselines take the mean or "
-            "the median over those of each recording, so part of a difference may be the channels",
-            stacklevel=2,
+            "the median over those of each recording, so part of a difference may be the channels"
         )
 
 
@@ -353,13 +352,12 @@ class BaselineDetector(Detector):
         if isinstance(self.baseline, LineLength) and share > 0.5:
             limit = self.baseline.level * self.threshold / (1.0 - self.threshold)
             level = "the level of the patient (--model line-length, with the file that finetune wrote) or "
-            warnings.warn(
+            warn(
                 f"{segments.recording.name}: {share:.0%} of the segments "
                 f"{'outside of its seizures ' if detection.reference else ''}are positive. Unless the file is "
                 f"nearly all seizure, its background is strong: channels change by more than "
                 f"{readable(limit)} µV from sample to sample, which here counts as a seizure. Then take "
-                f"{level if self.baseline.quiet is None else ''}a higher --threshold",
-                stacklevel=2,
+                f"{level if self.baseline.quiet is None else ''}a higher --threshold"
             )
         return detection
 

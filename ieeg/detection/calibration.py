@@ -13,7 +13,6 @@ import itertools
 import json
 import math
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from mvpa_ts.checks import warn
 from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, length, readable
 from mvpa_ts.ieeg.detection.detector import Detector
@@ -125,11 +125,10 @@ class Calibration:
         known = self.subject is not None and recording.person_known
         other = known and self.subject != subject_hash(recording.subject_name)
         if other or (self.channel_names and {*self.channel_names} != {*recording.channel_names}):
-            warnings.warn(
+            warn(
                 f"{recording.name} {'is of another person' if other else 'has other channels'} than the quiet "
                 "recordings of the calibration, so its promise does not hold here: calibrate with quiet recordings "
-                "like this one",
-                stacklevel=2,
+                "like this one"
             )
 
 
@@ -204,10 +203,9 @@ def calibrate(
         first = quiet[0]
         facts = [(each.metadata.get("sex"), each.metadata.get("hand"), {*each.channel_names}) for each in (first, item)]
         if any(None not in pair and pair[0] != pair[1] for pair in zip(*facts, strict=True)):
-            warnings.warn(
+            warn(
                 f"{item.name} has other channels than {first.name}, or another sex or handedness in its header: if "
-                "they are of two people, or of two montages, calibrate for each alone, as a promise holds for one",
-                stacklevel=2,
+                "they are of two people, or of two montages, calibrate for each alone, as a promise holds for one"
             )
             break
     if pairs := copies(quiet):
@@ -267,9 +265,7 @@ def calibrate_scores(
     threshold = _highest_with(values, events, rules)
     chosen = dataclasses.replace(rules, threshold=threshold)
     if threshold >= 1.0:
-        warnings.warn(
-            "the threshold is 1, which no segment exceeds: quiet segments have a probability of 1", stacklevel=2
-        )
+        warn("the threshold is 1, which no segment exceeds: quiet segments have a probability of 1")
     alarms = sum(len(probabilities_to_events(p, s, chosen)) for p, s in values)
     return Calibration(per_day, float(stats.gamma.cdf(expected, events)), float(hours), alarms, chosen)
 

@@ -6,7 +6,6 @@ import dataclasses
 import math
 import operator
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
 from mvpa_ts.ieeg.detection.detection import NOT_SELECTED, Detection, Provenance, Skipped
 from mvpa_ts.ieeg.detection.features import blocks, segment_features
@@ -324,10 +324,9 @@ class Detector:
             others = (
                 "" if self.was_taught(recording) else f", or on others of a subject called {recording.subject_name}"
             )
-            warnings.warn(
+            warn(
                 f"{recording.name}: the model was trained on this recording{others}, so its scores do not show how "
-                "good it is",
-                stacklevel=2,
+                "good it is"
             )
         return seen
 

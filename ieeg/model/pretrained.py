@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mvpa_ts.checks import warn
 from mvpa_ts.files import read_config, write_text
 from mvpa_ts.ieeg.constants import DEMO, DEMO_BASE, HUB_PREFIX, SAMPLING_RATE, SEGMENT_SECONDS
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
@@ -124,10 +124,9 @@ def folder_of(name: str | Path) -> Path:
 def warn_of_unfinished(folder: Path) -> None:
     """Warn of the folder of a detector that lacks what was still to come when its finetuning ended."""
     if (folder / UNFINISHED).is_file():
-        warnings.warn(
+        warn(
             f"{folder} lacks networks or its regression, because the finetuning was ended before they were there: "
-            "start the same command again, with --ckpt_path last",
-            stacklevel=2,
+            "start the same command again, with --ckpt_path last"
         )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
+from mvpa_ts.checks import warn
 from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.recordings.channels import natural_key, plain_name
 from mvpa_ts.ieeg.recordings.recording import Recording
@@ -111,11 +111,10 @@ def warn_of_other_channels(recording: Recording, folder: str | os.PathLike[str])
         if names
     ]
     if differences:
-        warnings.warn(
+        warn(
             f"{recording.name} has other channels than the recordings that trained the detector: "
             f"{'; '.join(differences)}. It then measures other places, so look at its events with more doubt, or "
-            "finetune again with recordings like this one",
-            stacklevel=4,
+            "finetune again with recordings like this one"
         )
 
 
@@ -156,7 +155,7 @@ def refuse_seen(subjects: Iterable[str], seen: frozenset[str], *, allow_duplicat
             f"{message}: choose other subjects. Set --data.allow_duplicates true in a command, or pass "
             "allow_duplicates=True in Python, to validate on them anyway, or if they are other people of the same name"
         )
-    warnings.warn(f"{message}: their scores are scores on training data", stacklevel=2)
+    warn(f"{message}: their scores are scores on training data")
 
 
 def refuse_seen_recordings(recordings: Iterable[Recording], seen: frozenset[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import segment_labels
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, default_preprocessing, warn_of_low_rate
@@ -196,7 +196,7 @@ class Segments:
             self.recording, self.channel_names, self.starts, self._levels, SEGMENT_SECONDS, neighbours=5
         ):
             self.recording.notes += (text,)
-            warnings.warn(text, stacklevel=4)
+            warn(text)
 
     def _fill(
         self,

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from mvpa_ts.checks import warn
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.recordings.guards import check_once, read_text
 from mvpa_ts.ieeg.recordings.recording import Interval
@@ -216,10 +217,7 @@ def seizures_from_events(
     ]
     seizure_events = sorted([*{event for event in stated if event[1] == 0}, *(e for e in stated if e[1] != 0)])
     if early := [onset for onset, length, _ in seizure_events if onset < 0 < onset + length]:
-        warnings.warn(
-            f"{name}: the seizure at {early[0]:g} s begins before the recording and counts from its first sample on",
-            stacklevel=3,
-        )
+        warn(f"{name}: the seizure at {early[0]:g} s begins before the recording and counts from its first sample on")
 
     def close(start: float | None, length: float, until: float) -> None:
         if start is None:
@@ -228,14 +226,12 @@ def seizures_from_events(
             spans.append((start, start + length))
             return
         if open_seconds is None:
-            warnings.warn(f"{name}: the seizure at {start:g} s has no end and is left out", stacklevel=4)
+            warn(f"{name}: the seizure at {start:g} s has no end and is left out")
             return
         # A guess is better than none, since leaving the seizure out would count its detection as false. The warning
         # says so.
         end = min(start + open_seconds, until)
-        warnings.warn(
-            f"{name}: the seizure at {start:g} s has no end; it is taken to last {end - start:g} s", stacklevel=4
-        )
+        warn(f"{name}: the seizure at {start:g} s has no end; it is taken to last {end - start:g} s")
         spans.append((start, end))
 
     def close_waiting() -> None:
@@ -254,7 +250,7 @@ def seizures_from_events(
             elif waiting:
                 spans[-1] = (waiting.pop()[0], onset)
             else:
-                warnings.warn(f"{name}: the end of a seizure at {onset:g} s has no start and is left out", stacklevel=2)
+                warn(f"{name}: the end of a seizure at {onset:g} s has no start and is left out")
             open_at = None
         elif length > 0 and not starts:
             if open_length > 0:
@@ -273,10 +269,7 @@ def seizures_from_events(
     inside = sorted((onset, offset) for onset, offset in spans if onset < duration and offset >= 0)
     if outside := sorted({*spans} - {*inside}):
         times = ", ".join(f"{onset:g}" for onset, _ in outside[:5]) + (", …" if len(outside) > 5 else "")
-        warnings.warn(
-            f"{name}: seizures outside of the recording, which lasts {duration:g} s, are left out: at {times} s",
-            stacklevel=3,
-        )
+        warn(f"{name}: seizures outside of the recording, which lasts {duration:g} s, are left out: at {times} s")
     return _joined(inside, name)
 
 
@@ -292,7 +285,7 @@ def _joined(spans: Sequence[Interval], name: str) -> list[Interval]:
             joined.append((onset, offset))
     if overlaps:
         times = ", ".join(overlaps[:5]) + (", …" if overlaps[5:] else "")
-        warnings.warn(f"{name}: seizures that overlap count as one: at {times} s", stacklevel=4)
+        warn(f"{name}: seizures that overlap count as one: at {times} s")
     return joined
 
 
@@ -341,18 +334,16 @@ def _warn_of_background(events: Sequence[Event], seizures: Sequence[Interval], d
         f"{on:g}" for on, off in seizures if any(onset < off and onset + length > on for onset, length in background)
     ]
     if inside:
-        warnings.warn(
+        warn(
             f"{name}: seizures lie in a stretch that is marked as free of them, and count: at {', '.join(inside[:5])}"
-            f"{', …' if inside[5:] else ''} s",
-            stacklevel=3,
+            f"{', …' if inside[5:] else ''} s"
         )
     covered = sum(min(onset + length, duration) - max(onset, 0.0) for onset, length in background)
     # A mark without a length is of the whole.
     if background and not seizures and all(length for _, length in background) and covered < 0.9 * duration - 1.0:
-        warnings.warn(
+        warn(
             f"{name}: {covered:g} of {duration:g} s are marked as free of seizures, and no seizure is marked: all of "
-            "it counts as free of them",
-            stacklevel=3,
+            "it counts as free of them"
         )
 
 
@@ -375,10 +366,9 @@ def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice
     # "lights off" and "eyes over" say nothing of seizures.
     listed = [*dict.fromkeys(word for word in seen if word.lower() not in ("on", "off", "over"))]
     if listed:
-        warnings.warn(
+        warn(
             f"{name}: {WORDS_NOT_TAKEN}: {', '.join(listed[:8])}{', …' if listed[8:] else ''}. If they mean some, "
-            f"{advice}",
-            stacklevel=3,
+            f"{advice}"
         )
 
 
@@ -397,10 +387,9 @@ def warn_of_codes(levels: Path, texts: Sequence[str], name: str, words: Sequence
         if code in texts and is_seizure(str(meaning)) and not is_seizure(code, words)
     ]
     if codes:
-        warnings.warn(
+        warn(
             f"{name}: {WORDS_NOT_TAKEN}: {', '.join(codes)}, which {levels.name} says are some. If they mean some, "
-            f"{_NAME_WORDS}",
-            stacklevel=3,
+            f"{_NAME_WORDS}"
         )
 
 
@@ -412,10 +401,9 @@ def warn_of_other_seizures(
         others = stated_seizures(own, duration, name=table.name, words=words) or []
     lost = [f"{on:g}" for on, off in others if not any(on < offset and off > onset for onset, offset in seizures)]
     if lost:
-        warnings.warn(
+        warn(
             f"{table} is believed, and lacks seizures that the annotations in the file state: at {', '.join(lost[:5])}"
-            f"{', …' if lost[5:] else ''} s",
-            stacklevel=3,
+            f"{', …' if lost[5:] else ''} s"
         )
 
 
@@ -454,10 +442,7 @@ def check_times(
                 "recording, keep only the seizures of this one, in its own time"
             )
     if minutes := [length for _, length in seizures if length > LONG_SECONDS]:
-        warnings.warn(
-            f"{path}: a seizure lasts {minutes[0]:g} s, longer than 10 minutes: is the column duration in seconds?",
-            stacklevel=3,
-        )
+        warn(f"{path}: a seizure lasts {minutes[0]:g} s, longer than 10 minutes: is the column duration in seconds?")
 
 
 def read_seizures(path: Path, duration: float, words: Sequence[str] = ()) -> list[Interval]:
@@ -488,19 +473,17 @@ def warn_of_contradictions(rows: Sequence[Row], duration: float, sfreq: float | 
     """Warn of a table that is of a recording of another length or rate (None where it is not known)."""
     for (onset, *_), _, _, sample in rows:
         if sfreq is not None and sample is not None and abs(sample / sfreq - onset) > 1.0:
-            warnings.warn(
+            warn(
                 f"{path}: sample {sample:.12g} is at {sample / sfreq:g} s of the recording's {sfreq:g} Hz, and its "
                 f"onset is stated as {onset:g} s, which is taken: was the file resampled or cut? Then the times of its "
-                "seizures may be those of another file",
-                stacklevel=3,
+                "seizures may be those of another file"
             )
             break
     for length in dict.fromkeys(length for _, _, length, _ in rows if length):
         if abs(length - duration) > 1.0 + 1e-3 * duration:
-            warnings.warn(
+            warn(
                 f"{path} is of a recording of {length:g} s (recordingDuration), and this one lasts {duration:g} s: was "
-                "it cut? Then the times of its seizures may be those of another file",
-                stacklevel=3,
+                "it cut? Then the times of its seizures may be those of another file"
             )
 
 
@@ -524,10 +507,9 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
         )
     columns = [name for name in TEXT_COLUMNS if name in names]
     if not columns:
-        warnings.warn(
+        warn(
             f"{path} says nothing of seizures: it needs a column {' or '.join(TEXT_COLUMNS)}, its columns are "
-            f"{', '.join(names)}",
-            stacklevel=2,
+            f"{', '.join(names)}"
         )
     end = next((name for name in END_COLUMNS if name in names), "")
     rows.fieldnames = names
@@ -574,7 +556,7 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
     ):
         if numbers:
             lines = ", ".join(map(str, numbers[:5])) + (", …" if numbers[5:] else "")
-            warnings.warn(f"{path}: {said}, line {lines}", stacklevel=3)
+            warn(f"{path}: {said}, line {lines}")
     return events
 
 

@@ -8,7 +8,6 @@ import json
 import math
 import os
 import unicodedata
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.recordings.channels import plain_name
 from mvpa_ts.ieeg.recordings.guards import check_once, read_text, read_text_bytes
 
@@ -62,10 +62,9 @@ def read_channel_table(path: Path) -> list[Row]:
     often = Counter(row["name"] for row in table)
     states = {row.get("status", "").strip() for row in table} - {""}
     if odd := sorted(state for state in states if state.lower() not in ("good", "bad", "n/a")):
-        warnings.warn(
+        warn(
             f"{path}: a status must be good, bad or n/a, got {', '.join(map(repr, odd[:5]))}: such a channel is "
-            "read, unless the file itself calls it bad",
-            stacklevel=3,
+            "read, unless the file itself calls it bad"
         )
     seen: Counter[str] = Counter()
     for row in table:
@@ -101,10 +100,9 @@ def rows_of_channels(names: Sequence[str], table: Sequence[Row], where: str) -> 
     unmatched = [row for row in table if row["name"] not in matched]
     matched |= _same([name for name in names if name not in matched], unmatched, plain_name)
     if not matched and len(names) == len(table):
-        warnings.warn(
+        warn(
             f"{where} names none of the file's channels, such as {names[0]!r}; its rows are taken in the file's order, "
-            f"{names[0]!r} as {table[0]['name']!r} and so on",
-            stacklevel=4,
+            f"{names[0]!r} as {table[0]['name']!r} and so on"
         )
         return dict(zip(names, table, strict=True))
     # A table of another montage is common after an export. Its rows are used where they match, and the rest is named.
@@ -112,10 +110,9 @@ def rows_of_channels(names: Sequence[str], table: Sequence[Row], where: str) -> 
     unused = [row["name"] for row in table if row["name"] not in used]
     unknown = [name for name in names if name not in matched]
     if unused or unknown:
-        warnings.warn(
+        warn(
             f"{where} and the file do not name the same channels: only the table has {unused}, only the file has "
-            f"{unknown}; channels of the file alone are read without what the table says",
-            stacklevel=4,
+            f"{unknown}; channels of the file alone are read without what the table says"
         )
     return matched
 
@@ -147,10 +144,9 @@ def warn_of_other_rate(rows: Mapping[str, Row], rate_of: Mapping[str, float], wh
             if abs(stated - rate_of[name]) > 1e-3 * rate_of[name]:
                 differ.append(f"{row['name']} at {stated:g} Hz ({rate_of[name]:g} Hz in the file)")
     if differ:
-        warnings.warn(
+        warn(
             f"{where} states another sampling_frequency than the file, which is believed: {', '.join(differ[:5])}"
-            f"{', …' if differ[5:] else ''}. If the file is wrong, so are all its times",
-            stacklevel=5,
+            f"{', …' if differ[5:] else ''}. If the file is wrong, so are all its times"
         )
 
 
@@ -255,22 +251,20 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
         try:
             stated = dict(json.loads(read_text_bytes(description)))
         except (ValueError, TypeError, RecursionError):
-            warnings.warn(f"{description} holds no object of JSON and is not used", stacklevel=4)
+            warn(f"{description} holds no object of JSON and is not used")
         if (frequency := stated.get("PowerLineFrequency")) in (50, 60):
             facts["line_frequency"] = float(frequency)
         if (kind := str(stated.get("RecordingType", "")).lower()) in ("discontinuous", "epoched"):
-            warnings.warn(
+            warn(
                 f"{description} calls the recording {kind}, and {path.name} is read as one stretch: what lay between "
-                "its parts is not seen, and times after a gap are too early",
-                stacklevel=4,
+                "its parts is not seen, and times after a gap are too early"
             )
         for key, own in (("SamplingFrequency", sfreq), ("RecordingDuration", duration)):
             value = stated.get(key)
             if isinstance(value, int | float) and value > 0 and abs(value - own) > 1e-3 * own + (own == duration):
-                warnings.warn(
+                warn(
                     f"{description} states a {key} of {value:g}, and {path.name} has {own:g}, which is taken: was the "
-                    "file cut or resampled? Then the times of its events may be those of another file",
-                    stacklevel=4,
+                    "file cut or resampled? Then the times of its events may be those of another file"
                 )
     for table in path.parent.parent.glob("*_scans.tsv"):
         for row in read_tsv(table, ("filename",)):
@@ -282,9 +276,7 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
                     if ":" not in row["acq_time"]:
                         raise ValueError
                 except ValueError:
-                    warnings.warn(
-                        f"{table}: the acq_time of {path.name} is no date with a time and is not used", stacklevel=4
-                    )
+                    warn(f"{table}: the acq_time of {path.name} is no date with a time and is not used")
                     continue
                 # Without a zone it is the clock of the ward, which this computer's zone must not shift. MNE calls such
                 # a clock UTC, in EDF too.
@@ -315,7 +307,7 @@ def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, 
         tables = sorted(path.parent.glob(f"{subject}_*electrodes.tsv")) if stem.startswith("sub-") else []
         if len(tables) > 1:
             names = ", ".join(file.name for file in tables)
-            warnings.warn(f"no positions of electrodes: {path.name} has several tables of them, {names}", stacklevel=2)
+            warn(f"no positions of electrodes: {path.name} has several tables of them, {names}")
         if len(tables) != 1:
             return {}
         table = tables[0]
@@ -323,7 +315,7 @@ def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, 
         rows = read_tsv(table, ("name", "x", "y", "z"))
     except (ValueError, OSError) as error:
         # They only place the channels in a figure: no recording is left unread for them.
-        warnings.warn(f"no positions of electrodes: {error}", stacklevel=2)
+        warn(f"no positions of electrodes: {error}")
         return {}
     positions = {}
     for row in rows:

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PureWindowsPath
 
+from mvpa_ts.checks import warn
+
 # Channels of a file; the widest probes have some 5,000 sites.
 MAX_CHANNELS = 10_000
 # Samples per second; amplifiers end at some 50 kHz.
@@ -68,7 +70,7 @@ def read_text(path: Path) -> str:
     with suppress(UnicodeDecodeError):
         return content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
     # Most programs of Western Europe write it, and nearly any bytes are letters of it.
-    warnings.warn(f"{path} is not UTF-8 and is read as Windows-1252: save it as UTF-8 if it is neither", stacklevel=3)
+    warn(f"{path} is not UTF-8 and is read as Windows-1252: save it as UTF-8 if it is neither")
     return content.decode("cp1252", errors="replace")
 
 

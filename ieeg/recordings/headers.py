@@ -6,7 +6,6 @@ import gzip
 import os
 import re
 import struct
-import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.recordings.guards import (
     MAX_CHANNELS,
     MAX_RATE,
@@ -74,10 +74,9 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
             check_local(name, path, key)
             own = path.with_suffix(Path(name).suffix)
             if own.name != name and own.is_file():
-                warnings.warn(
+                warn(
                     f"{path} names {name} as its {key}, which is read, and {own.name} lies beside it: was the file "
-                    f"renamed? Then write {own.name} in it",
-                    stacklevel=4,
+                    f"renamed? Then write {own.name} in it"
                 )
     channels, interval = number("NumberOfChannels"), number("SamplingInterval")
     if channels is None or not 1 <= channels <= MAX_CHANNELS or channels != int(channels):
@@ -89,10 +88,9 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
     data = path.parent / values("DataFile")[0]
     check_regular(data)
     if not any(values("MarkerFile")) and (marks := path.with_suffix(".vmrk")).is_file():
-        warnings.warn(
+        warn(
             f"{path} names no MarkerFile, and {marks.name}, which lies beside it, is not read: write MarkerFile="
-            f"{marks.name} in it if it has the marks",
-            stacklevel=4,
+            f"{marks.name} in it if it has the marks"
         )
     for name in values("MarkerFile"):
         if name and (path.parent / name).exists():
@@ -182,13 +180,12 @@ def in_utf8(path: Path, folder: Path) -> Path:
     if (marks := line("MarkerFile").search(text)) is not None and (file := path.parent / marks[2].strip()).is_file():
         copy, page = stated(header_text(file), "Codepage", "UTF-8"), _stated_page(read_text_bytes(file))
         if page in ("", "utf-8", "utf8"):
-            warnings.warn(f"{file.name} is not UTF-8 and names no other code page: read as Windows-1252", stacklevel=2)
+            warn(f"{file.name} is not UTF-8 and names no other code page: read as Windows-1252")
         # Words of Western Europe hardly have three such letters in a row, those of other alphabets have no others.
         elif page == "ansi" and re.search(r"[^\x00-\x7f]{3}", copy):
-            warnings.warn(
+            warn(
                 f"{file.name} is read as Windows-1252 and seems to be in another code page: name it in the file, such "
-                "as Codepage=1251 (Cyrillic) or Codepage=932 (Japanese)",
-                stacklevel=2,
+                "as Codepage=1251 (Cyrillic) or Codepage=932 (Japanese)"
             )
         (folder / file.name).write_text(copy, encoding="utf-8", newline="")
         text = stated(text, "MarkerFile", file.name)
@@ -219,9 +216,7 @@ def _check_pauses(path: Path, interval: float) -> None:
         seconds = int(sample) * interval / 1e6
         if not stamp or stamp.startswith("0000"):
             if seconds > interval / 1e6:
-                warnings.warn(
-                    f"{path} has a new segment at {seconds:g} s without a time: a pause there is not seen", stacklevel=5
-                )
+                warn(f"{path} has a new segment at {seconds:g} s without a time: a pause there is not seen")
             continue
         try:
             clock = datetime.strptime(stamp, "%Y%m%d%H%M%S%f")
@@ -230,9 +225,7 @@ def _check_pauses(path: Path, interval: float) -> None:
                 f"{path} has a new segment at {seconds:g} s with the time {stamp}, which is none"
             ) from None
         if first is None and seconds > interval / 1e6:
-            warnings.warn(
-                f"{path} says when its part at {seconds:g} s began, which is taken for its start", stacklevel=5
-            )
+            warn(f"{path} says when its part at {seconds:g} s began, which is taken for its start")
         first = first or (seconds, clock)
         gap = (clock - first[1]).total_seconds() - (seconds - first[0])
         # Clocks of computer and amplifier drift, by far less than a millisecond in 10 s.

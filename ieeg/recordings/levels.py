@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.ieeg.constants import readable
 
 # A clinical amplifier's iEEG has some 10 to 500 µV; volts read as microvolts give 1e-4, the reverse 1e8, a wrong gain
@@ -78,7 +78,7 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
     if loud:
         _say(
             recording,
-            f"{recording.name}: {_listed(loud)} have a standard deviation of up to "
+            f"{recording.name}: {listed(loud)} have a standard deviation of up to "
             f"{readable(deviations.max())} µV where the other channels have {readable(level)} µV ({usual}): leave them "
             "out (--channels, or mark them bad) if their gain is wrong",
         )
@@ -95,7 +95,7 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
         ]
         _say(
             recording,
-            f"{recording.name}: channels hold the same signal as another one, if with another gain: {_listed(pairs)}; "
+            f"{recording.name}: channels hold the same signal as another one, if with another gain: {listed(pairs)}; "
             "one signal counts twice. Leave the copies out (--channels, or mark them bad)",
         )
 
@@ -116,15 +116,12 @@ def _warn_of_steps(recording: Readable, names: Sequence[str], x: NDArray[np.floa
                 cut.append(f"{name} ({share:.0%} of its samples are {readable(end)} µV)")
                 break
     if cut:
-        _say(
-            recording, f"{recording.name}: channels are cut off at a limit of the amplifier or file: {_listed(cut)}", 5
-        )
+        _say(recording, f"{recording.name}: channels are cut off at a limit of the amplifier or file: {listed(cut)}")
     if coarse:
         _say(
             recording,
-            f"{recording.name}: channels have few different values: {_listed(coarse)}. Was the file written with the "
+            f"{recording.name}: channels have few different values: {listed(coarse)}. Was the file written with the "
             "right range (physical and digital minimum and maximum)?",
-            5,
         )
 
 
@@ -138,7 +135,7 @@ def _warn_of_changes(recording: Readable, pieces: int) -> None:
         return
     levels = np.array([_deviations(recording.read(start, start + length)) for start in starts.tolist()])
     if text := changes_in_words(recording, recording.channel_names, starts / recording.sfreq, levels, 1.0, 3):
-        _say(recording, text, 5)
+        _say(recording, text)
 
 
 def changes_in_words(
@@ -180,7 +177,7 @@ def changes_in_words(
     if not changed:
         return ""
     return (
-        f"{recording.name}: {CHANGES} by more than {CHANGE:g} times outside of stated seizures: {_listed(changed)}. If "
+        f"{recording.name}: {CHANGES} by more than {CHANGE:g} times outside of stated seizures: {listed(changed)}. If "
         "a gain was changed or an electrode disconnected, mark the stretch (BAD_) or leave the channels out "
         "(--channels)"
     )
@@ -194,10 +191,10 @@ def _quiet(recording: Readable, times: NDArray[np.floating], seconds: float) -> 
     return quiet
 
 
-def _say(recording: Readable, text: str, stacklevel: int = 4) -> None:
+def _say(recording: Readable, text: str) -> None:
     """Warn, and note on the recording that this was said."""
     recording.notes += (text,)
-    warnings.warn(text, stacklevel=stacklevel)
+    warn(text)
 
 
 def _deviations(x: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -224,8 +221,3 @@ def _copies(x: NDArray[np.float64]) -> list[tuple[int, int]]:
             if first < start + row:
                 pairs.append((first, start + row))
     return pairs
-
-
-def _listed(texts: Sequence[str]) -> str:
-    """The first five, and a mark that there are more."""
-    return ", ".join(texts[:5]) + (", …" if texts[5:] else "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import warnings
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import OTHER_TYPE, natural_order, not_eeg, plain_name
 from mvpa_ts.ieeg.recordings.edf import check_rates
@@ -142,10 +142,9 @@ def _recording(
     types = raw.get_channel_types()
     scalp = [raw.ch_names[i] for i in kept if types[i] == "eeg"]
     if channels is None and 0 < len(scalp) < len(kept):
-        warnings.warn(
+        warn(
             f"{name}: channels of type eeg, {', '.join(scalp[:5])}{', …' if scalp[5:] else ''}, are read with those in "
-            "or on the brain, and share their reference: leave them out (--channels) if they are on the scalp",
-            stacklevel=3,
+            "or on the brain, and share their reference: leave them out (--channels) if they are on the scalp"
         )
     scale = microvolt_scales(raw, kept, unit, units, name)
     # The attention scores channels by their distance in this order, so neighbours on the electrode must be neighbours
@@ -153,10 +152,9 @@ def _recording(
     kept = [kept[i] for i in natural_order([raw.ch_names[i] for i in kept])]
     # MNE counts annotations from the start of the measurement, whether or not it knows the date; we from sample 0.
     if joined := [a["onset"] - raw.first_time for a in raw.annotations if a["description"] == "EDGE boundary"]:
-        warnings.warn(
+        warn(
             f"{name}: recordings were joined at {', '.join(f'{onset:g}' for onset in joined[:5])} s: times count on as "
-            "if nothing lay between them, and filters see a step. Read them one by one if something does",
-            stacklevel=3,
+            "if nothing lay between them, and filters see a step. Read them one by one if something does"
         )
     events = [(a["onset"] - raw.first_time, a["duration"], str(a["description"])) for a in raw.annotations]
     if seizures is None:
@@ -170,10 +168,9 @@ def _recording(
     spans, marks = _bad_marks(raw, kept)
     if marks:
         listed = ", ".join(dict.fromkeys(raw.ch_names[channel] for channel, *_ in marks))
-        warnings.warn(
+        warn(
             f"{name}: marks of single channels as bad are no marks of the recording; the samples there of {listed} "
-            "count as missing",
-            stacklevel=3,
+            "count as missing"
         )
     recording = Recording(
         RawSource(raw, scale, marks),

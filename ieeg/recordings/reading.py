@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from numpy.typing import ArrayLike
 
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.recordings.annotations import (
     OPEN_SECONDS,
     bad_spans,
@@ -251,7 +252,7 @@ def _check_header(path: Path, truncated: str) -> None:
         present = (os.path.getsize(path) - header.size) // record
         if truncated == "read" and present < header.records:
             length, stated = present * header.seconds, header.records * header.seconds
-            warnings.warn(f"{path} is truncated: {length:g} s of {stated:g} s are read", stacklevel=3)
+            warn(f"{path} is truncated: {length:g} s of {stated:g} s are read")
     elif kind == ".vhdr":
         names = check_brainvision(path, truncated).names
     elif kind == ".gdf":
@@ -260,10 +261,7 @@ def _check_header(path: Path, truncated: str) -> None:
         check_fif(path)
     if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
         examples = ", ".join(f"{name} is read as {name}-0, {name}-1" for name in repeated[:3])
-        warnings.warn(
-            f"{path} has {len(repeated)} channel names more than once: {examples}. The channels cannot be told apart",
-            stacklevel=3,
-        )
+        warn(f"{path} has {len(repeated)} channel names more than once: {examples}. The channels cannot be told apart")
 
 
 def _check_length(path: Path, raw: mne.io.BaseRaw) -> None:
@@ -334,18 +332,15 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
         return [folder]
     if others := other_recordings(folder):
         listed = ", ".join(str(path.relative_to(folder)) for path in others[:5]) + (", …" if others[5:] else "")
-        warnings.warn(
+        warn(
             f"{folder}: {len(others)} recording{'s' * (len(others) > 1)} of a kind that is not read: {listed}. Export "
-            f"them to EDF (or unpack them), or in Python use {FROM_MNE}",
-            stacklevel=2,
+            f"them to EDF (or unpack them), or in Python use {FROM_MNE}"
         )
     recordings, links = _with_links(folder)
     if links:
         listed = ", ".join(f"{path.relative_to(folder)} ({links[path].relative_to(folder)})" for path in [*links][:5])
         more = ", …" if len(links) > 5 else ""
-        warnings.warn(
-            f"{folder}: links to recordings that are there already are left out: {listed}{more}", stacklevel=2
-        )
+        warn(f"{folder}: links to recordings that are there already are left out: {listed}{more}")
     return recordings
 
 
@@ -419,10 +414,9 @@ def warn_of_shared_names(files: Iterable[Path]) -> None:
     if several := {subject: sorted(roots) for subject, roots in data_sets.items() if len(roots) > 1}:
         subject, roots = next(iter(several.items()))
         others = f" (and {len(several) - 1} more names)" if len(several) > 1 else ""
-        warnings.warn(
+        warn(
             f"{subject}{others} of {roots[0]} and of {roots[1]} counts as one subject: if they are different people, "
-            "give them different names, or take the BIDS data sets one by one",
-            stacklevel=3,
+            "give them different names, or take the BIDS data sets one by one"
         )
     named: dict[str, list[Path]] = {}
     for file in files:
@@ -431,11 +425,10 @@ def warn_of_shared_names(files: Iterable[Path]) -> None:
     for name, alike in named.items():
         alike = [file for file in alike if bids_path(file) is None] if len(alike) > 1 else alike
         if len({file.parent for file in alike}) > 1:
-            warnings.warn(
+            warn(
                 f"{alike[0]} and {alike[1]} count as one subject, {name!r}, {len(alike)} files in all, because the "
                 "subject outside BIDS is the file's name: if they are of different people, give the files different "
-                "names or say who was recorded",
-                stacklevel=3,
+                "names or say who was recorded"
             )
 
 
@@ -473,7 +466,7 @@ def _read_raw(
     if (table is not None or bids is not None) and bids_root(path) is None:
         # Without the file's name, so that it is said once for a folder.
         what = f"sub-… in the names of {path.parent}" if table is None else str(table)
-        warnings.warn(f"{what} is used as in BIDS, though no dataset_description.json lies above it", stacklevel=4)
+        warn(f"{what} is used as in BIDS, though no dataset_description.json lies above it")
     raw = _open_raw(path)
     stored_names = list(raw.ch_names)
     texts = brainvision_units(path) if path.suffix.lower() == ".vhdr" else []
@@ -539,10 +532,9 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
                 # EDF+ wants UTF-8, and many older programs wrote Latin-1, which any bytes are.
                 encoding = "latin1"
                 raw = mne.io.read_raw(path, preload=False, verbose="warning", encoding=encoding, **options)
-                warnings.warn(
+                warn(
                     "its annotations are not UTF-8 and are read as Latin-1: words of other alphabets are lost, export "
-                    "the file with UTF-8 if it holds some",
-                    stacklevel=2,
+                    "the file with UTF-8 if it holds some"
                 )
             else:
                 raise
@@ -563,7 +555,7 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
     # Opened a second time, the file has nothing new to say.
     for text in said if include is None else ():
         if not any(handled in text for handled in HANDLED_HERE):
-            warnings.warn(f"{path}: {text}", stacklevel=4)
+            warn(f"{path}: {text}")
     return raw
 
 
@@ -571,10 +563,9 @@ def _warn_of_name(path: Path, names: Sequence[str], what: str, suffix: str) -> N
     """Warn of tables beside a file whose names do not say that they are the file's."""
     for name in names:
         if (path.parent / name).is_file():
-            warnings.warn(
+            warn(
                 f"{path.parent / name} is not read. If it {what} of {path.name}, "
-                f"{'call it' if name.endswith('.tsv') else 'write them into'} {beside(path, suffix).name}",
-                stacklevel=5,
+                f"{'call it' if name.endswith('.tsv') else 'write them into'} {beside(path, suffix).name}"
             )
 
 

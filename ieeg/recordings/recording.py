@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.recordings.guards import MAX_RATE
 from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
 
@@ -148,12 +148,11 @@ class Recording:
         stated = () if seizures is None else seizures
         self.seizures = _cut(stated, self.duration, name)
         if empty := [on for on, off in stated if on == off]:
-            warnings.warn(f"{name}: seizures of no length are left out: at {empty[0]:g} s", stacklevel=3)
+            warn(f"{name}: seizures of no length are left out: at {empty[0]:g} s")
         if outside := [on for on, off in stated if on < off and (on >= self.duration or off <= 0)]:
-            warnings.warn(
+            warn(
                 f"{name}: seizures outside of the recording, which lasts {self.duration:g} s, are left out: at "
-                f"{outside[0]:g} s. Are they in seconds from its start?",
-                stacklevel=3,
+                f"{outside[0]:g} s. Are they in seconds from its start?"
             )
         self.bad_spans = _cut(bad_spans, self.duration, name)
 

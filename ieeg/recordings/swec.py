@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import warnings
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.recordings.guards import MAX_CHANNELS, damage_is_an_error
 from mvpa_ts.ieeg.recordings.hdf5 import (
     check_heaps,
@@ -193,7 +193,7 @@ def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Re
     if total is not None:
         rate, channels, parts, seizures, attributes = _read_total(total, parts, rate, channels)
     elif path.is_dir():
-        warnings.warn(f"{path} has no total file, so its seizures are unknown", stacklevel=2)
+        warn(f"{path} has no total file, so its seizures are unknown")
     if not parts or rate is None or channels is None:
         raise FileNotFoundError(f"{path} holds neither parts nor a total file with samples of its own")
     prefix = _prefix(paths[0] if paths else total or path)
@@ -290,7 +290,7 @@ def _check_sources(total: Path, signal: h5py.Dataset, parts: list[Part], file: h
             "or incomplete, and HDF5 would read zeros in its place"
         )
     if wrong:
-        warnings.warn(f"{total} points at {wrong[0]}; the {len(parts)} parts beside it are read instead", stacklevel=4)
+        warn(f"{total} points at {wrong[0]}; the {len(parts)} parts beside it are read instead")
         return
     part_of = {file_part.path.name: file_part for file_part in parts}
     for source in sources:
@@ -298,7 +298,7 @@ def _check_sources(total: Path, signal: h5py.Dataset, parts: list[Part], file: h
         target = part_of[str(Path(source.file_name))]
         # Another order would move every seizure, whose times count in the order of the total file.
         if (start, stop) != (target.first, target.first + target.samples - 1):
-            warnings.warn(f"{total} does not hold its parts in order; they are read in order", stacklevel=4)
+            warn(f"{total} does not hold its parts in order; they are read in order")
             return
 
 
@@ -332,7 +332,7 @@ def _seizures(file: h5py.File, path: Path) -> list[Interval] | None:
             raise ValueError(
                 f"{path} has no {SEIZURES}, and its data holds the unknown names {others[:5]}: is it damaged?"
             )
-        warnings.warn(f"{path} has no {SEIZURES}, so its seizures are unknown", stacklevel=5)
+        warn(f"{path} has no {SEIZURES}, so its seizures are unknown")
         return None
     columns: dict[str, Any] = {}
     if isinstance(getattr(stored, "dtype", None), np.dtype):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +17,7 @@ from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.swec import SwecSource, prefix_of
 
@@ -137,10 +137,9 @@ def swec_differences(recording: Recording) -> list[str]:
 def warn_of_differences(recording: Recording) -> None:
     """Warn once of all `swec_differences`, if there are any."""
     if differences := swec_differences(recording):
-        warnings.warn(
+        warn(
             f"SWEC recordings differ from the data set's published table: {'; '.join(differences)}. Was the download "
-            "complete?",
-            stacklevel=3,
+            "complete?"
         )
 
 
@@ -160,10 +159,9 @@ def warn_of_missing_subjects(paths: Iterable[str | Path], files: Iterable[Path])
     names = [subject.subject for subject in swec_subjects()]
     present = {subject for file, subject in subject_of.items() if subject in names and whole & set(file.parents)}
     if present and (missing := [name for name in names if name not in subject_of.values()]):
-        warnings.warn(
+        warn(
             f"{len(missing)} of the {len(names)} SWEC subjects are missing: {_ranges(missing, names)}. Was the "
-            "download complete? Naming subjects' folders one by one takes only these",
-            stacklevel=3,
+            "download complete? Naming subjects' folders one by one takes only these"
         )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.recordings.recording import microvolts
 
 if TYPE_CHECKING:
@@ -46,10 +46,9 @@ def with_units_of_table(units: Mapping[str, str], table: Mapping[str, str], wher
         elif scale is not None and scale != of_file:
             differ.append(f"{channel} in {unit} ({units[channel]} in the file)")
     if differ:
-        warnings.warn(
+        warn(
             f"{where} states other units than the file, which is believed: {', '.join(differ[:5])}"
-            f"{', …' if differ[5:] else ''}",
-            stacklevel=5,
+            f"{', …' if differ[5:] else ''}"
         )
     return merged
 
@@ -116,7 +115,7 @@ def microvolt_scales(
             scale[i] = unit_scales[channel] / factors[channel] if channel in factors else 1e6
     said = sorted({stated.get(channel, "") for channel in unknown})
     if other_units := [text for text in said if unit is not None and text not in ("", "n/a")]:
-        warnings.warn(f"{name}: channels in {other_units} are read as {unit}, as unit (--unit) says", stacklevel=4)
+        warn(f"{name}: channels in {other_units} are read as {unit}, as unit (--unit) says")
     if unknown and unit is None and units is not None:
         raise ValueError(
             f"{name}: unknown unit {said} of channels {unknown[:5]}: name it, --unit µV in a command or "

@@ -8,7 +8,6 @@ n negatives for each. Negatives come from a pool of N pairs of segment and chann
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 
 # Elements [rows, n, D] gathered at a time. One CPU thread, forward and backward, 8000 anchors of width 768 against as
@@ -266,10 +266,9 @@ def draw_negatives(
     if not bool(alone.any()):
         return others, None
 
-    warnings.warn(
+    warn(
         "the batch has no other window to draw negatives from, so they come from other times of the same window: "
-        "use batches of at least two spans that do not overlap",
-        stacklevel=4,
+        "use batches of at least two spans that do not overlap"
     )
     rows, has_any = _among_own_window(draw, anchors, real, T)
     return torch.where(alone, len(pool.embeddings) + rows, others), ~alone[:, 0] | has_any

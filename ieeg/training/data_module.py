@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Any, Literal
 import lightning.pytorch as pl
 from torch.utils.data import DataLoader, Sampler
 
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.model.seen_subjects import recording_hash
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import with_channels
@@ -397,11 +397,10 @@ class SeizureDataModule(RecordingDataModule):
         recordings = [item.recording for dataset in datasets for item in dataset.segments]
         # An unlabelled seizure would teach the model that it is none.
         if silent := [item.name for item in recordings if not item.annotated]:
-            warnings.warn(
+            warn(
                 f"{', '.join(silent[:5])}{', …' if len(silent) > 5 else ''}: no annotation says whether there is a "
                 "seizure, so there is none for the training. If there is one, annotate it in the file or in the "
-                "table FILE_events.tsv beside it; else a row with the trial_type bckg says so",
-                stacklevel=2,
+                "table FILE_events.tsv beside it; else a row with the trial_type bckg says so"
             )
 
     def summary(self) -> str:
@@ -432,12 +431,11 @@ class SeizureDataModule(RecordingDataModule):
 
     def _dataset(self, segments: Sequence[Segments], use: Literal["training", "validation"]) -> SpanDataset:
         if use == "validation" and segments and not any(item.recording.seizures for item in segments):
-            warnings.warn(
+            warn(
                 "no validation recording holds a seizure, so AUROC, average precision, F1 and kappa say nothing, and "
                 "whether seizures are found is not measured: add recordings with annotated seizures to "
                 "validation_subjects (--data.validation_subjects) or validation_recordings "
-                "(--data.validation_recordings)",
-                stacklevel=2,
+                "(--data.validation_recordings)"
             )
         return SpanDataset(segments, self.windows, before=self.context - 1, past=self.past, tail=True)
 

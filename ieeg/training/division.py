@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.datasets.cohort import split_subjects
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.recordings.copies import copies
@@ -53,7 +53,7 @@ def check_copies(
         text = f"the same signal would {use}: {named} are copies, perhaps one file in two formats. Leave one out"
         if listed is across and not allow_duplicates:
             raise ValueError(f"{text}, or set --data.allow_duplicates true (allow_duplicates=True in Python)")
-        warnings.warn(text, stacklevel=3)
+        warn(text)
 
 
 def divided_by_subject(
@@ -131,7 +131,7 @@ def long_enough(segments: Sequence[Segments], span: int, use: str) -> list[Segme
                 f"{message}: give longer recordings, or choose a shorter context (--model.architecture.context in "
                 "`mvpformer pretrain`) or fewer windows (--data.windows)"
             )
-        warnings.warn(f"{message}: they are left out", stacklevel=2)
+        warn(f"{message}: they are left out")
     return [item for item in segments if item.num_segments >= span]
 
 

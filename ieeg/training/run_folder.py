@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger
 
+from mvpa_ts.checks import warn
 from mvpa_ts.files import write_csv
 from mvpa_ts.ieeg.model.seen_subjects import save_training_subjects
 from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
@@ -151,10 +151,9 @@ class FinalFiles(Callback):
             return
         # FSDP may save one file a process, which no single process can read as a model.
         if self.checkpoint.is_dir():
-            warnings.warn(
+            warn(
                 f"{self.checkpoint} is in parts, one for each process, so no model/ is written: docs/scaling.md says "
-                "how to merge them",
-                stacklevel=2,
+                "how to merge them"
             )
             return
         module.export(self.folder)

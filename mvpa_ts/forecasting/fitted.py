@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mvpa_ts.checks import check_numbers, read_fields
+from mvpa_ts.checks import check_numbers, read_fields, warn
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network.network import ForecastingNetwork
 from mvpa_ts.forecasting.quantiles import LEVELS, checked_levels, start_in_order
@@ -142,7 +141,7 @@ class FittedForecaster:
         names = self.feature_names or range(len(known.lower))
         for column, value, distance in known.beyond(series.features[first:last]):
             words = far_words(names[column], value, distance, known.lower[column], known.upper[column])
-            warnings.warn(words, stacklevel=4)
+            warn(words)
 
     def to_files(self, folder: str | Path, beside: Mapping[str, str] | None = None) -> None:
         """Write `forecaster.json` and `forecaster.safetensors` into a folder, which is made if needed.
@@ -323,10 +322,9 @@ def _warn_of_untaught_steps(windows: Windows) -> None:
     ]
     if not all(taught):
         untaught = [step + 1 for step, is_taught in enumerate(taught) if not is_taught]
-        warnings.warn(
+        warn(
             f"steps {untaught[0]} to {untaught[-1]} of the horizon have no target in any of the {len(windows)} windows "
-            "to train on: their forecasts are little more than a mean. Give more rows, or a shorter horizon",
-            stacklevel=3,
+            "to train on: their forecasts are little more than a mean. Give more rows, or a shorter horizon"
         )
 
 

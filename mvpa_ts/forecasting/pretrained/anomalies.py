@@ -9,7 +9,6 @@ conformal inference under distribution shift, 2021), because real panels change.
 
 from __future__ import annotations
 
-import warnings
 from datetime import datetime
 from numbers import Real
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from mvpa_ts.checks import warn
 from mvpa_ts.forecasting.pretrained.base import LEAST_STEPS, BaseForecaster
 from mvpa_ts.forecasting.pretrained.pretrained import load_base
 from mvpa_ts.windows import Scaling
@@ -214,10 +214,9 @@ def _grid(index: Any) -> Any:
         grid = range_of(index[0], index[-1], freq=freq)
         if len(grid) <= 20 * len(index) and index.isin(grid).all():
             return grid.rename(index.name).as_unit(index.unit)
-    warnings.warn(
+    warn(
         f"df should have rows on a regular grid of dates, got distances from {steps.min()} to {steps.max()}: each row "
-        "counts as one step. Take df.resample('h').mean(), or another grid",
-        stacklevel=4,
+        "counts as one step. Take df.resample('h').mean(), or another grid"
     )
     return index
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import difflib
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib import resources
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvpa_ts.checks import read_fields
+from mvpa_ts.checks import read_fields, warn
 from mvpa_ts.files import read_config
 from mvpa_ts.forecasting.pretrained.base import (
     LEAST_STEPS,
@@ -207,10 +206,9 @@ def bounds_of(bounded: bool | Sequence[float | None], x: Tensor, mask: Tensor) -
         )
     outside = mask & ((x < ends[0]) | (x > ends[1]))
     if count := int(outside.sum()):
-        warnings.warn(
+        warn(
             f"bounded is {bounded!r}, but {count} values of the history lie outside, such as {x[outside][0]:.6g}: all "
-            "forecasts are moved inside. Give other bounds if that is not meant",
-            stacklevel=3,
+            "forecasts are moved inside. Give other bounds if that is not meant"
         )
     return torch.full_like(infinity, ends[0]), torch.full_like(infinity, ends[1])
 
@@ -250,10 +248,9 @@ def _warn_of_range(future: Tensor, length: int, names: Sequence[str]) -> None:
     for index, distance in enumerate(over.amax((0, 1)).tolist()):
         if distance > BEYOND:
             name = names[index] if index < len(names) else f"number {index}"
-            warnings.warn(
+            warn(
                 f"the covariate {name} goes {distance:.2g} times its range over what its history holds: it counts as "
-                f"{BEYOND:g} times the range over it",
-                stacklevel=4,
+                f"{BEYOND:g} times the range over it"
             )
 
 
@@ -355,15 +352,13 @@ def finetuned(
 def _warn_of_short_series(mask: Tensor, horizon: int) -> None:
     observed = mask.sum(1)
     if int(observed.max()) < horizon:
-        warnings.warn(
+        warn(
             f"the horizon has {horizon} steps and no series more than {observed.max()} observed ones: forecasts beyond "
-            "as many steps repeat what was seen, and how sure they are was never tried",
-            stacklevel=3,
+            "as many steps repeat what was seen, and how sure they are was never tried"
         )
     if int(short := (observed < LEAST_STEPS).sum()):
-        warnings.warn(
+        warn(
             f"{short} of {observed.numel()} series have fewer than {LEAST_STEPS} observed steps (the fewest: "
             f"{observed.min()}), and the forecaster was trained on {LEAST_STEPS} and more: their forecasts are little "
-            "more than the last values",
-            stacklevel=3,
+            "more than the last values"
         )
