@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.recordings.guards import check_once, read_text
 from mvpa_ts.ieeg.recordings.recording import Interval
@@ -268,7 +268,7 @@ def seizures_from_events(
     # Annotations of a longer recording, of which the file is a part, are common.
     inside = sorted((onset, offset) for onset, offset in spans if onset < duration and offset >= 0)
     if outside := sorted({*spans} - {*inside}):
-        times = ", ".join(f"{onset:g}" for onset, _ in outside[:5]) + (", …" if len(outside) > 5 else "")
+        times = listed([f"{onset:g}" for onset, _ in outside])
         warn(f"{name}: seizures outside of the recording, which lasts {duration:g} s, are left out: at {times} s")
     return _joined(inside, name)
 
@@ -284,8 +284,7 @@ def _joined(spans: Sequence[Interval], name: str) -> list[Interval]:
         else:
             joined.append((onset, offset))
     if overlaps:
-        times = ", ".join(overlaps[:5]) + (", …" if overlaps[5:] else "")
-        warn(f"{name}: seizures that overlap count as one: at {times} s")
+        warn(f"{name}: seizures that overlap count as one: at {listed(overlaps)} s")
     return joined
 
 
@@ -334,10 +333,7 @@ def _warn_of_background(events: Sequence[Event], seizures: Sequence[Interval], d
         f"{on:g}" for on, off in seizures if any(onset < off and onset + length > on for onset, length in background)
     ]
     if inside:
-        warn(
-            f"{name}: seizures lie in a stretch that is marked as free of them, and count: at {', '.join(inside[:5])}"
-            f"{', …' if inside[5:] else ''} s"
-        )
+        warn(f"{name}: seizures lie in a stretch that is marked as free of them, and count: at {listed(inside)} s")
     covered = sum(min(onset + length, duration) - max(onset, 0.0) for onset, length in background)
     # A mark without a length is of the whole.
     if background and not seizures and all(length for _, length in background) and covered < 0.9 * duration - 1.0:
@@ -364,12 +360,9 @@ def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice
     left = [_NOT_SEIZURE.sub(";", text) for text in denied if not is_background(text)]
     seen += [match[0].strip(" _-.:;,()") for text in left for match in _SEIZURE.finditer(text)]
     # "lights off" and "eyes over" say nothing of seizures.
-    listed = [*dict.fromkeys(word for word in seen if word.lower() not in ("on", "off", "over"))]
-    if listed:
-        warn(
-            f"{name}: {WORDS_NOT_TAKEN}: {', '.join(listed[:8])}{', …' if listed[8:] else ''}. If they mean some, "
-            f"{advice}"
-        )
+    doubtful = [*dict.fromkeys(word for word in seen if word.lower() not in ("on", "off", "over"))]
+    if doubtful:
+        warn(f"{name}: {WORDS_NOT_TAKEN}: {listed(doubtful, 8)}. If they mean some, {advice}")
 
 
 def warn_of_codes(levels: Path, texts: Sequence[str], name: str, words: Sequence[str]) -> None:
@@ -377,12 +370,10 @@ def warn_of_codes(levels: Path, texts: Sequence[str], name: str, words: Sequence
     columns: Any = {}
     with suppress(ValueError, RecursionError):
         columns = json.loads(read_text(levels))
-    described = [
-        column for column in (columns.values() if isinstance(columns, dict) else ()) if isinstance(column, dict)
-    ]
+    described = columns.values() if isinstance(columns, dict) else ()
     codes = [
         code
-        for meanings in (column.get("Levels") for column in described)
+        for meanings in (column.get("Levels") for column in described if isinstance(column, dict))
         for code, meaning in (meanings.items() if isinstance(meanings, dict) else ())
         if code in texts and is_seizure(str(meaning)) and not is_seizure(code, words)
     ]
@@ -401,10 +392,7 @@ def warn_of_other_seizures(
         others = stated_seizures(own, duration, name=table.name, words=words) or []
     lost = [f"{on:g}" for on, off in others if not any(on < offset and off > onset for onset, offset in seizures)]
     if lost:
-        warn(
-            f"{table} is believed, and lacks seizures that the annotations in the file state: at {', '.join(lost[:5])}"
-            f"{', …' if lost[5:] else ''} s"
-        )
+        warn(f"{table} is believed, and lacks seizures that the annotations in the file state: at {listed(lost)} s")
 
 
 def check_times(
@@ -555,8 +543,7 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
         (differ, f"seizures whose duration and {end} contradict each other last as long as their duration says"),
     ):
         if numbers:
-            lines = ", ".join(map(str, numbers[:5])) + (", …" if numbers[5:] else "")
-            warn(f"{path}: {said}, line {lines}")
+            warn(f"{path}: {said}, line {listed([*map(str, numbers)])}")
     return events
 
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.ieeg.recordings.channels import plain_name
 from mvpa_ts.ieeg.recordings.guards import check_once, read_text, read_text_bytes
 
@@ -145,8 +145,8 @@ def warn_of_other_rate(rows: Mapping[str, Row], rate_of: Mapping[str, float], wh
                 differ.append(f"{row['name']} at {stated:g} Hz ({rate_of[name]:g} Hz in the file)")
     if differ:
         warn(
-            f"{where} states another sampling_frequency than the file, which is believed: {', '.join(differ[:5])}"
-            f"{', …' if differ[5:] else ''}. If the file is wrong, so are all its times"
+            f"{where} states another sampling_frequency than the file, which is believed: {listed(differ)}. If the "
+            "file is wrong, so are all its times"
         )
 
 

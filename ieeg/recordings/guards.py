@@ -87,20 +87,6 @@ def check_size(path: Path, needed: int, what: str) -> None:
 
 
 @contextmanager
-def noted() -> Iterator[list[str]]:
-    """Collect what is warned of meanwhile; it is in the list afterwards, and reaches the user as without this."""
-    notes: list[str] = []
-    caught: list[warnings.WarningMessage] = []
-    try:
-        with warnings.catch_warnings(record=True, action="always") as caught:
-            yield notes
-    finally:
-        notes += dict.fromkeys(str(said.message) for said in caught if issubclass(said.category, UserWarning))
-        for said in caught:
-            warnings.warn_explicit(said.message, said.category, said.filename, said.lineno, source=said.source)
-
-
-@contextmanager
 def damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
     """Make one ValueError, which names the file, of the many exceptions that other libraries raise for a damaged one.
 

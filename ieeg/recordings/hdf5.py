@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from pathlib import Path
@@ -80,22 +81,17 @@ def small_attribute(file: h5py.File, name: str, *, texts: bool = False) -> np.nd
     texts : bool
         Read texts of any length too, for which HDF5 reads the file's heap; see `check_heaps`.
     """
+    import h5py
+
     if name not in file.attrs:
         return None
     attribute = file.attrs.get_id(name)
     # An attribute is a number or a short text. A large one is damage or a trap, and reading it would take its memory.
-    if np.prod(attribute.shape, dtype=float) > 100 or attribute.dtype.itemsize > 1000:
+    if math.prod(attribute.shape) > 100 or attribute.dtype.itemsize > 1000:
         return None
-    if attribute.dtype.kind not in "fiuS" and not (texts and _is_text(attribute.dtype)):
+    if attribute.dtype.kind not in "fiuS" and not (texts and h5py.check_string_dtype(attribute.dtype)):
         return None
     return np.ravel(file.attrs[name])
-
-
-def _is_text(dtype: np.dtype[Any]) -> bool:
-    """Whether h5py reads a type as texts of any length."""
-    import h5py
-
-    return h5py.check_string_dtype(dtype) is not None
 
 
 def local_object(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset | None:
@@ -148,19 +144,17 @@ def local_dataset(file: h5py.File, name: str, *, virtual: bool = False) -> h5py.
 def _check_stored(dataset: h5py.Dataset, path: str, name: str) -> None:
     """Raise a ValueError where a data set states more than its file stores, or chunks that no memory should hold."""
     if dataset.chunks is None:
-        needed = int(np.prod([float(length) for length in dataset.shape])) * dataset.dtype.itemsize
+        needed = math.prod(dataset.shape) * dataset.dtype.itemsize
         if dataset.id.get_storage_size() < needed:
             raise ValueError(
                 f"{path} is truncated: {name} states {needed} bytes, {dataset.id.get_storage_size()} are there"
             )
         return
     # A chunk is unpacked whole, and a few compressed bytes can state any size.
-    size = int(np.prod([float(length) for length in dataset.chunks])) * dataset.dtype.itemsize
+    size = math.prod(dataset.chunks) * dataset.dtype.itemsize
     if size > MAX_CHUNK_BYTES:
         raise ValueError(f"{path}: a chunk of {name} has {size} bytes, more than {MAX_CHUNK_BYTES}")
-    expected = 1
-    for length, chunk in zip(dataset.shape, dataset.chunks, strict=True):
-        expected *= -(-length // chunk)
+    expected = math.prod(-(-length // chunk) for length, chunk in zip(dataset.shape, dataset.chunks, strict=True))
     if (present := dataset.id.get_num_chunks()) < expected:
         raise ValueError(
             f"{path} is truncated: {name} has {present} of its {expected} chunks, and HDF5 would read zeros for the "
@@ -179,6 +173,6 @@ def small_array(file: h5py.File, name: str, most: int = MAX_CHANNELS) -> np.ndar
         raise ValueError(f"{file.filename}: {name} must be an array that is stored in the file")
     if dataset.shape is None or dataset.size > most:
         raise ValueError(f"{file.filename}: {name} must hold at most {most} values, it has shape {dataset.shape}")
-    if dataset.chunks is not None and np.prod([float(length) for length in dataset.chunks]) > 1000 * most:
+    if dataset.chunks is not None and math.prod(dataset.chunks) > 1000 * most:
         raise ValueError(f"{file.filename}: {name} is stored in chunks of {dataset.chunks}")
     return np.asarray(dataset[()])

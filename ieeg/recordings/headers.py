@@ -7,7 +7,6 @@ import os
 import re
 import struct
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -33,17 +32,8 @@ _FIF_DIRECTORY, _FIF_BLOCK_START = 101, 104
 _FIF_ROLE, _FIF_ROLE_PREVIOUS, _FIF_NUMBER_OF_ANOTHER, _FIF_NAME_OF_ANOTHER = 115, 1, 117, 118
 
 
-@dataclass(frozen=True)
-class BrainVisionHeader:
-    """What the checks need of a ``.vhdr`` file: its data file, and bytes in one sample of all channels (0: text)."""
-
-    data: Path
-    frame: int
-    names: tuple[str, ...]
-
-
-def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader:
-    """Check that a BrainVision header names files of its own folder, and a data file that holds whole samples.
+def check_brainvision(path: Path, truncated: str = "error") -> list[str]:
+    """Check that a BrainVision header names files of its own folder, and data of whole samples; its channels' names.
 
     Parameters
     ----------
@@ -115,7 +105,7 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
         raise ValueError(f"{path} has the channel {twice} more than once, which MNE cannot read: rename one in it")
     kinds = [kind for kind in values("BinaryFormat") if kind in _BRAINVISION_BYTES]
     if not kinds or values("DataFormat")[:1] != ["BINARY"]:
-        return BrainVisionHeader(data, 0, tuple(names))
+        return names
     frame = _BRAINVISION_BYTES[kinds[0]] * int(channels)
     size = os.path.getsize(data)
     if size < frame:
@@ -134,7 +124,7 @@ def check_brainvision(path: Path, truncated: str = "error") -> BrainVisionHeader
                 f"{data} is truncated: {path.name} promises {points:.0f} samples, it has {size // frame}. "
                 f"{READ_ALL_THE_SAME}"
             )
-    return BrainVisionHeader(data, frame, tuple(names))
+    return names
 
 
 def brainvision_units(path: Path) -> list[str]:

@@ -56,18 +56,12 @@ def add_noise(recording: AnyRecording, snr: float, *, seed: int = 0) -> Recordin
     count = np.maximum(count, 1)
     variance = np.maximum(squares / count - (total / count) ** 2, 0.0)
     deviation = np.sqrt(variance * 10 ** (-snr / 10))
-    return Recording(
-        _NoisySource(recording, deviation, seed),
-        sfreq=recording.sfreq,
-        channel_names=recording.channel_names,
-        num_samples=recording.num_samples,
-        subject=recording.subject,
-        name=recording.name,
-        seizures=recording.seizures if recording.annotated else None,
+    return recording.replaced(
+        source=_NoisySource(recording, deviation, seed),
+        channel_indices=None,
+        first_sample=0,
         metadata={**recording.metadata, "noise_snr_db": snr, "noise_seed": seed},
-        preprocessed=recording.preprocessed,
-        dropped=recording.dropped,
-        bad_spans=recording.bad_spans,
+        notes=(),
     )
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import OTHER_TYPE, natural_order, not_eeg, plain_name
 from mvpa_ts.ieeg.recordings.edf import check_rates
-from mvpa_ts.ieeg.recordings.guards import damage_is_an_error, noted
+from mvpa_ts.ieeg.recordings.guards import damage_is_an_error
 from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
-from mvpa_ts.ieeg.recordings.recording import Interval, Recording, Signal
+from mvpa_ts.ieeg.recordings.recording import Interval, Recording, Signal, with_notes
 from mvpa_ts.ieeg.recordings.units import microvolt_scales
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def check_choices(channels: object, seizure_words: object, open_seconds: object)
         raise ValueError(f"open_seconds must be a number of seconds or None, got {open_seconds!r}")
 
 
+@with_notes
 def recording_from_raw(
     raw: mne.io.BaseRaw,
     *,
@@ -107,27 +108,6 @@ def recording_from_raw(
     ValueError
         No channel is EEG, a chosen channel is missing, channels are stored at several rates, or a unit is unknown.
     """
-    with noted() as notes:
-        recording = _recording(
-            raw, name, subject, unit, units, seizures, open_seconds, preprocessed, channels, seizure_words
-        )
-    recording.notes = tuple(notes)
-    return recording
-
-
-def _recording(
-    raw: mne.io.BaseRaw,
-    name: str,
-    subject: str | None,
-    unit: str | None,
-    units: dict[str, str] | None,
-    seizures: Sequence[Interval] | None,
-    open_seconds: float | None,
-    preprocessed: bool,
-    channels: Sequence[str] | None,
-    seizure_words: Sequence[str],
-) -> Recording:
-    """See `recording_from_raw`."""
     check_choices(channels, seizure_words, open_seconds)
     kept, dropped = eeg_channels(raw, channels, name)
     if not kept:
@@ -143,8 +123,8 @@ def _recording(
     scalp = [raw.ch_names[i] for i in kept if types[i] == "eeg"]
     if channels is None and 0 < len(scalp) < len(kept):
         warn(
-            f"{name}: channels of type eeg, {', '.join(scalp[:5])}{', …' if scalp[5:] else ''}, are read with those in "
-            "or on the brain, and share their reference: leave them out (--channels) if they are on the scalp"
+            f"{name}: channels of type eeg, {listed(scalp)}, are read with those in or "
+            "on the brain, and share their reference: leave them out (--channels) if they are on the scalp"
         )
     scale = microvolt_scales(raw, kept, unit, units, name)
     # The attention scores channels by their distance in this order, so neighbours on the electrode must be neighbours
@@ -158,18 +138,13 @@ def _recording(
         )
     events = [(a["onset"] - raw.first_time, a["duration"], str(a["description"])) for a in raw.annotations]
     if seizures is None:
-        seizures = stated_seizures(
-            events,
-            raw.n_times / raw.info["sfreq"],
-            open_seconds,
-            name,
-            words=seizure_words,
-        )
+        duration = raw.n_times / raw.info["sfreq"]
+        seizures = stated_seizures(events, duration, open_seconds, name, words=seizure_words)
     spans, marks = _bad_marks(raw, kept)
     if marks:
-        listed = ", ".join(dict.fromkeys(raw.ch_names[channel] for channel, *_ in marks))
+        marked = ", ".join(dict.fromkeys(raw.ch_names[channel] for channel, *_ in marks))
         warn(
-            f"{name}: marks of single channels as bad are no marks of the recording; the samples there of {listed} "
+            f"{name}: marks of single channels as bad are no marks of the recording; the samples there of {marked} "
             "count as missing"
         )
     recording = Recording(

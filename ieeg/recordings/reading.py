@@ -48,7 +48,7 @@ from mvpa_ts.ieeg.recordings.edf import (
     read_header,
     relative_rates,
 )
-from mvpa_ts.ieeg.recordings.guards import check_regular, damage_is_an_error, noted
+from mvpa_ts.ieeg.recordings.guards import check_regular, damage_is_an_error
 from mvpa_ts.ieeg.recordings.headers import (
     bad_intervals,
     brainvision_units,
@@ -58,7 +58,7 @@ from mvpa_ts.ieeg.recordings.headers import (
     in_utf8,
 )
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
-from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts, real_numbers
+from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts, real_numbers, with_notes
 from mvpa_ts.ieeg.recordings.units import stated_units, types_by_units, with_units_of_table
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ OTHER_SUFFIXES = (
 NOT_BIDS_DATA = {"sourcedata", "code", "stimuli"}
 
 
+@with_notes
 def read_recording(
     path: str | os.PathLike[str],
     *,
@@ -147,31 +148,6 @@ def read_recording(
     >>> recording
     <Recording night: 4 channels, 60.0 s at 512 Hz, 1 seizure>
     """
-    options: dict[str, Any] = {
-        "unit": unit,
-        "rate": rate,
-        "channels": channels,
-        "truncated": truncated,
-        "open_seconds": open_seconds,
-        "seizure_words": seizure_words,
-    }
-    with noted() as notes:
-        recording = _read(Path(path), subject=subject, **options)
-    recording.notes = tuple(notes)
-    return recording
-
-
-def _read(
-    path: Path,
-    subject: str | None,
-    unit: str | None,
-    rate: float | None,
-    channels: Sequence[str] | None,
-    truncated: Literal["error", "read"],
-    open_seconds: float | None,
-    seizure_words: Sequence[str],
-) -> Recording:
-    """See `read_recording`."""
     if truncated not in ("error", "read"):
         raise ValueError(f'truncated must be "error" or "read", got {truncated!r}')
     # A wrong unit is named before a file is opened, which for a folder may take minutes.
@@ -180,8 +156,16 @@ def _read(
     if rate is not None and not isinstance(rate, numbers.Real):
         raise ValueError(f"rate must be a number of Hz, got {rate!r}")
     check_choices(channels, seizure_words, open_seconds)
+    path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"no file or folder {path}")
+    if path.is_dir():
+        recordings = find_recordings(path)
+        if not recordings:
+            raise FileNotFoundError(f"{path} holds no recording ({', '.join(SUFFIXES)} or SWEC .h5)")
+        if len(recordings) > 1:
+            raise ValueError(f"{path} holds {len(recordings)} recordings, such as {recordings[0]}: name one")
+        path = recordings[0]
     # SWEC's files are HDF5 and have a layout of their own, which MNE does not know.
     if _is_swec(path):
         from mvpa_ts.ieeg.recordings.swec import read_swec
@@ -189,14 +173,12 @@ def _read(
 
         recording = read_swec(path, subject=subject)
         warn_of_differences(recording)
-        return recording if channels is None else _chosen(recording, channels)
-    if path.is_dir():
-        recordings = find_recordings(path)
-        if not recordings:
-            raise FileNotFoundError(f"{path} holds no recording ({', '.join(SUFFIXES)} or SWEC .h5)")
-        if len(recordings) > 1:
-            raise ValueError(f"{path} holds {len(recordings)} recordings, such as {recordings[0]}: name one")
-        return _read(recordings[0], subject, unit, rate, channels, truncated, open_seconds, seizure_words)
+        if channels is not None:
+            chosen = recording.pick(in_recording_order(channels, recording.channel_names))
+            others = [name for name in recording.channel_names if name not in chosen.channel_names]
+            chosen.dropped |= dict.fromkeys(others, NOT_CHOSEN)
+            recording = chosen
+        return recording
     check_kind(path)
     _check_header(path, truncated)
     with damage_is_an_error(path):
@@ -254,7 +236,7 @@ def _check_header(path: Path, truncated: str) -> None:
             length, stated = present * header.seconds, header.records * header.seconds
             warn(f"{path} is truncated: {length:g} s of {stated:g} s are read")
     elif kind == ".vhdr":
-        names = check_brainvision(path, truncated).names
+        names = check_brainvision(path, truncated)
     elif kind == ".gdf":
         names = check_gdf(path)
     else:
@@ -270,14 +252,6 @@ def _check_length(path: Path, raw: mne.io.BaseRaw) -> None:
     stored = sum(os.path.getsize(file) for file in raw.filenames if file)
     if raw.n_times * len(raw.ch_names) > 1000 * stored:
         raise ValueError(f"{path} states {raw.times[-1]:.0f} s of signal, which its {stored} bytes cannot hold")
-
-
-def _chosen(recording: Recording, channels: Sequence[str]) -> Recording:
-    """These channels of a recording, the others stated as dropped."""
-    picked = recording.pick(in_recording_order(channels, recording.channel_names))
-    left_out = [name for name in recording.channel_names if name not in picked.channel_names]
-    picked.dropped |= dict.fromkeys(left_out, NOT_CHOSEN)
-    return picked
 
 
 def as_recording(recording: AnyRecording) -> Recording:

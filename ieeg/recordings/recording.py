@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 Signal = NDArray[np.float32]
 Interval = tuple[float, float]
+P = ParamSpec("P")
 
 # Microvolts in one of each unit, by its lower-case name.
 # BIDS once wrote microV.
@@ -208,7 +211,7 @@ class Recording:
     def pick(self, channels: Sequence[str] | Sequence[int]) -> Recording:
         """The same recording with these channels, in this order."""
         index = self.index(channels)
-        return self._copy(channel_names=[self.channel_names[i] for i in index], channel_indices=self._indices[index])
+        return self.replaced(channel_names=[self.channel_names[i] for i in index], channel_indices=self._indices[index])
 
     def crop(self, start: float, stop: float) -> Recording:
         """Seconds [start, stop) as a new recording, whose times count from its start."""
@@ -219,7 +222,7 @@ class Recording:
             raise ValueError(f"{self.name} lasts {self.duration:.3f} s, asked for [{start}, {stop}) s")
         shift = first / self.sfreq
         inside = [(on - shift, off - shift) for on, off in self.seizures if on < last / self.sfreq and off > shift]
-        return self._copy(
+        return self.replaced(
             num_samples=last - first,
             first_sample=self.first_sample + first,
             seizures=inside if self.annotated else None,
@@ -239,7 +242,7 @@ class Recording:
 
     def with_seizures(self, seizures: Sequence[Interval] | None) -> Recording:
         """The same recording with other seizure intervals; none if empty, unknown if None."""
-        return self._copy(seizures=seizures)
+        return self.replaced(seizures=seizures)
 
     def fingerprint(self) -> str:
         """Start of the SHA-256 of 100 pieces of 0.25 s, which tells recordings of the same length and name apart.
@@ -259,8 +262,10 @@ class Recording:
         if hasattr(self.source, "close"):
             self.source.close()
 
-    def _copy(self, **changes: Any) -> Recording:
+    def replaced(self, **changes: Any) -> Recording:
+        """The same recording with other values for some arguments of the class."""
         settings: dict[str, Any] = {
+            "source": self.source,
             "sfreq": self.sfreq,
             "channel_names": self.channel_names,
             "num_samples": self.num_samples,
@@ -275,7 +280,7 @@ class Recording:
             "bad_spans": self.bad_spans,
             "notes": self.notes,
         }
-        return Recording(self.source, **settings | changes)
+        return Recording(**settings | changes)
 
     @classmethod
     def from_array(
@@ -341,6 +346,25 @@ class Recording:
             f"<Recording {self.name}: {channels} channel{'' if channels == 1 else 's'}, {self.duration:.1f} s at "
             f"{self.sfreq:g} Hz, {count} seizure{'' if count == 1 else 's'}>"
         )
+
+
+def with_notes(read: Callable[P, Recording]) -> Callable[P, Recording]:
+    """Note on the recording that a function reads what it warns of, which reaches the user as without this."""
+
+    @wraps(read)
+    def noting(*arguments: P.args, **options: P.kwargs) -> Recording:
+        caught: list[warnings.WarningMessage] = []
+        try:
+            with warnings.catch_warnings(record=True, action="always") as caught:
+                recording = read(*arguments, **options)
+        finally:
+            for said in caught:
+                warnings.warn_explicit(said.message, said.category, said.filename, said.lineno, source=said.source)
+        texts = [str(said.message) for said in caught if issubclass(said.category, UserWarning)]
+        recording.notes = tuple(dict.fromkeys(texts))
+        return recording
+
+    return noting
 
 
 def real_numbers(values: ArrayLike, name: str) -> NDArray[Any]:

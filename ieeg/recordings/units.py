@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.ieeg.recordings.recording import microvolts
 
 if TYPE_CHECKING:
@@ -46,10 +46,7 @@ def with_units_of_table(units: Mapping[str, str], table: Mapping[str, str], wher
         elif scale is not None and scale != of_file:
             differ.append(f"{channel} in {unit} ({units[channel]} in the file)")
     if differ:
-        warn(
-            f"{where} states other units than the file, which is believed: {', '.join(differ[:5])}"
-            f"{', …' if differ[5:] else ''}"
-        )
+        warn(f"{where} states other units than the file, which is believed: {listed(differ)}")
     return merged
 
 
