@@ -26,14 +26,14 @@ def warn(text: str) -> None:
 
 
 def listed(texts: Sequence[str], most: int = 5) -> str:
-    """The first texts, with commas, and a mark where there are more.
+    """Texts for a message, the first few of many.
 
     Examples
     --------
     >>> listed(["A1", "A2"]), listed(["A1", "A2", "A3"], 2)
-    ('A1, A2', 'A1, A2, …')
+    ('A1, A2', 'A1, A2 and 1 more')
     """
-    return ", ".join(texts[:most]) + (", …" if texts[most:] else "")
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if texts[most:] else "")
 
 
 def read_fields(kind: type[T], values: Mapping[str, Any], source: object) -> T:

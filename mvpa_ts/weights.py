@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from mvpa_ts.checks import listed
 from mvpa_ts.files import read_config, replaced, replaced_together
 from mvpa_ts.random_state import OwnRandomState
 
@@ -194,17 +195,8 @@ def check_tensors(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], sour
     )
     if usual is not None and not usual.is_floating_point:
         mistyped = [f"all {usual}"]
-    kinds = (
-        ("missing", missing),
-        ("unexpected", unexpected),
-        ("of another shape", misshapen),
-        ("of another type", mistyped),
-    )
-    faults = [
-        f"{len(names)} {kind}: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"
-        for kind, names in kinds
-        if names
-    ]
+    kinds = {"missing": missing, "unexpected": unexpected, "of another shape": misshapen, "of another type": mistyped}
+    faults = [f"{len(names)} {kind}: {listed(names)}" for kind, names in kinds.items() if names]
     if faults:
         matched = len(own.keys() & weights.keys()) - len(misshapen) - len(mistyped)
         raise ValueError(f"{source} does not fit the model ({matched} tensors match; {'; '.join(faults)})")

@@ -23,10 +23,10 @@ from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, kept_r
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import check_whole
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.forecasting.effects import effects_table
 from mvpa_ts.forecasting.pretrained.seasons import season_of
-from mvpa_ts.forecasting.series import CORRELATION, SeriesBook, Words, listed, plain, rows_of
+from mvpa_ts.forecasting.series import CORRELATION, SeriesBook, Words, plain, rows_of
 from mvpa_ts.random_state import OwnRandomState
 
 SERIES = Words(remedy="add them, or give those of another panel to finetune(channel_positions=…)")

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mvpa_ts.checks import warn
-from mvpa_ts.forecasting.series import listed
+from mvpa_ts.checks import listed, warn
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ import pandas as pd
 from utilsforecast import processing
 
 from mvpa_ts.adapters.options import check_whole
-from mvpa_ts.forecasting.series import check_names, listed
+from mvpa_ts.checks import listed
+from mvpa_ts.forecasting.series import check_names
 
 _COUNTS = {"n_windows": 1, "step_size": 1, "val_size": 0}  # and the least of each
 _ARGUMENTS = ("df", "val_df", "static_df", "futr_df")

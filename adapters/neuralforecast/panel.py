@@ -14,8 +14,8 @@ from neuralforecast.tsdataset import BaseTimeSeriesDataset
 from torch import Tensor
 
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_dates, check_twice, date_of, warn_of_rounding
-from mvpa_ts.checks import warn
-from mvpa_ts.forecasting.series import check_names, listed
+from mvpa_ts.checks import listed, warn
+from mvpa_ts.forecasting.series import check_names
 from mvpa_ts.windows import FeatureScaling, Scaling, Series, Windows, far_words, observed_range, series_windows
 
 # Three decimal places below the largest number of float32, for sums and differences.

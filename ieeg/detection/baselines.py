@@ -35,7 +35,6 @@ from mvpa_ts.ieeg.detection.features import (
 )
 from mvpa_ts.ieeg.events import segment_labels
 from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
-from mvpa_ts.ieeg.preprocessing.selection import MOST_CHANNELS
 from mvpa_ts.ieeg.recordings.recording import Recording
 
 Floats = npt.NDArray[np.float64]
@@ -330,12 +329,6 @@ class BaselineDetector(Detector):
         """Segments of a window: the segment alone."""
         return 1
 
-    def _most_channels(self) -> int:
-        return MOST_CHANNELS
-
-    def _check_channels(self, recording: Recording, count: int) -> None:
-        """A baseline takes any number."""
-
     def weights(self) -> str:
         text = json.dumps(self.baseline.settings(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -361,14 +354,8 @@ class BaselineDetector(Detector):
             )
         return detection
 
-    def _scored(self, segments: Segments, first: int, progress: bool) -> Iterator[Floats]:
-        from tqdm.auto import tqdm
-
-        count, name = segments.num_segments, segments.recording.name
-        with tqdm(total=count, initial=first, unit="segment", disable=not progress, desc=name) as bar:
-            for probabilities in self.baseline.probabilities(segments, first):
-                yield probabilities
-                bar.update(len(probabilities))
+    def _scored(self, segments: Segments, first: int) -> Iterator[Floats]:
+        return self.baseline.probabilities(segments, first)
 
 
 def _standard(features: Floats, center: npt.ArrayLike, scale: npt.ArrayLike) -> Floats:

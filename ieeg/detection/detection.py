@@ -294,23 +294,20 @@ class Detection:
             check_positions(self.channel_names, positions)
         # Of an earlier run over a recording whose annotations may have changed; without it the folder is not complete.
         # run.json is written last but for the report: where it is there, the folder is whole.
-        (folder / RUN).unlink(missing_ok=True)
-        (folder / REPORT).unlink(missing_ok=True)
+        for file in (RUN, REPORT, REFERENCE, BASELINES, ONSETS):
+            (folder / file).unlink(missing_ok=True)
         self.save_events(folder / EVENTS, clock=clock)
-        if self.reference is None:
-            (folder / REFERENCE).unlink(missing_ok=True)
-        else:
+        if self.reference is not None:
             write_events(folder / REFERENCE, self.reference, self.duration, start=self._start(clock))
         alarms = online.alarms(self.probabilities, self.threshold)
         write_probabilities(folder / PROBABILITIES, self.starts, self.probabilities, self.threshold, alarms)
         if baselines:
             write_baselines(folder / BASELINES, self.starts, baselines)
-        else:
-            (folder / BASELINES).unlink(missing_ok=True)
-        maps = self._onset_maps(detector)
-        if self.segments is None:
-            (folder / ONSETS).unlink(missing_ok=True)
-        else:
+        maps: list[OnsetMap] = []
+        if self.segments is not None:
+            surest = self._surest()  # the channels' scores take seconds
+            for index, event in enumerate(self.events):
+                maps.append(onset_map(self.segments, event, detector if index in surest else None))
             write_onsets(folder / ONSETS, maps)
         run = self.describe(online)
         write_json(folder / RUN, run)
@@ -386,16 +383,6 @@ class Detection:
     def _surest(self) -> list[int]:
         """The events that a report draws, in order: a page with hundreds of figures is not read."""
         return sorted(sorted(range(len(self.events)), key=lambda index: -self.confidences[index])[:MAX_FIGURES])
-
-    def _onset_maps(self, detector: Scorer | None) -> list[OnsetMap]:
-        """Onset map of each event; the channels' scores, which take seconds, of the surest alone."""
-        if self.segments is None:
-            return []
-        surest = self._surest()
-        return [
-            onset_map(self.segments, event, detector if index in surest else None)
-            for index, event in enumerate(self.events)
-        ]
 
     def _figures(
         self, positions: Mapping[str, Sequence[float]] | None, maps: Sequence[OnsetMap]

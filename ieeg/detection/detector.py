@@ -127,6 +127,8 @@ class Detector:
         """What the model was loaded from, without the path before it; of runs/patient/model, "patient"."""
         self.linear: LinearPart | None = None
         """The part beside the networks, with which a segment is positive above 0.5 by default."""
+        self.limit: int | None = None
+        """Channels that the networks take at most; None for any number."""
         self._folder: Path | None = None
         self.own_threshold = self._load(model)
         """The threshold that the model came with, whatever `rules` have."""
@@ -148,6 +150,7 @@ class Detector:
         networks = seizure_networks(model)
         self.config = dataclasses.replace(networks[0].config, threshold=mean_threshold(networks))
         """Configuration of the networks, with the threshold of all."""
+        self.limit = self.config.channel_rows
         self.networks = tuple(network.to(self.device).eval() for network in networks)
         return self.config.threshold if self.linear is None else 0.5
 
@@ -202,17 +205,17 @@ class Detector:
     ) -> Detection:
         """Score segments that `segments` made; otherwise as `detect`."""
         if store is None:
-            probabilities = np.concatenate([*self._scored(segments, 0, progress)])
+            probabilities = np.concatenate([*self._batches(segments, 0, progress)])
         else:
             with ProbabilityStore(store, self.store_settings(segments), segments.starts) as rows:
-                for batch in self._scored(segments, len(rows), progress):
+                for batch in self._batches(segments, len(rows), progress):
                     rows.append(batch)
                 probabilities = rows.probabilities
         return self._detection(segments, probabilities)
 
     def score_segments(self, segments: Segments) -> npt.NDArray[np.float64]:
         """Probability of each segment alone, as `detect_segments` gives it, NaN where there is none."""
-        return np.concatenate([*self._scored(segments, 0, False)])
+        return np.concatenate([*self._scored(segments, 0)])
 
     def segments(self, recording: Recording) -> Segments:
         """The recording's segments with the detector's preprocessing and channels."""
@@ -221,24 +224,17 @@ class Detector:
         # Resolved here, so that a notch is measured once and on all channels.
         # Before channels are picked: a median and a hum are those of the whole recording.
         preprocessing = preprocessing.resolve(recording)
-        segments = with_channels(Segments(recording, preprocessing), self.channels, most=self._most_channels())
-        self._check_channels(recording, len(segments.channel_names))
+        most = MOST_CHANNELS if self.limit is None else min(MOST_CHANNELS, self.limit)
+        segments = with_channels(Segments(recording, preprocessing), self.channels, most=most)
+        count = len(segments.channel_names)
+        if self.limit is not None and self.config.attention == "mvpa" and count > self.limit:
+            raise ValueError(
+                f"{recording.name} has {count} channels, the model knows at most {self.limit}: use channels='auto', "
+                "--channels auto in a command"
+            )
         if self._folder is not None:
             warn_of_other_channels(recording, self._folder)
         return segments
-
-    def _most_channels(self) -> int:
-        """How many channels "auto" selects."""
-        return min(MOST_CHANNELS, self.config.channel_rows)
-
-    def _check_channels(self, recording: Recording, count: int) -> None:
-        """Raise a ValueError where the networks do not take so many channels."""
-        limit = self.config.channel_rows
-        if self.config.attention == "mvpa" and count > limit:
-            raise ValueError(
-                f"{recording.name} has {count} channels, the model knows at most {limit}: use channels='auto', "
-                "--channels auto in a command"
-            )
 
     def store_settings(self, segments: Segments) -> dict[str, Any]:
         """What the probabilities depend on, as JSON values: a store is gone on with where they are the same."""
@@ -275,11 +271,15 @@ class Detector:
         # A run that goes on from a store has not read the segments that are scored already.
         duration, silent = segments.recording.duration, segments.find_silent_channels()
         segments.warn_of_changes()
+        skipped = [
+            Skipped(on, off, MARKED_BAD if any(start < off and stop > on for start, stop in bad) else NO_CHANNEL)
+            for on, off in unscored_stretches(probabilities, starts, duration)
+        ]
         return Detection(
             probabilities,
             starts,
             probabilities_to_events(probabilities, starts, self.rules),
-            skipped_stretches(probabilities, starts, duration, bad),
+            tuple(skipped),
             duration,
             tuple(name for name in segments.channel_names if name not in silent),
             self.rules,
@@ -330,13 +330,20 @@ class Detector:
             )
         return seen
 
-    @torch.inference_mode()
-    def _scored(self, segments: Segments, first: int, progress: bool) -> Iterator[npt.NDArray[np.float64]]:
-        """Probabilities of the windows that end with segments first, first + 1, …, batch by batch."""
+    def _batches(self, segments: Segments, first: int, progress: bool) -> Iterator[npt.NDArray[np.float64]]:
+        """As `_scored`, with a bar if `progress`."""
         from tqdm.auto import tqdm
 
-        count = segments.num_segments
-        if first == count:
+        count, name = segments.num_segments, segments.recording.name
+        with tqdm(total=count, initial=first, unit="segment", disable=not progress or first == count, desc=name) as bar:
+            for probabilities in self._scored(segments, first):
+                yield probabilities
+                bar.update(len(probabilities))
+
+    @torch.inference_mode()
+    def _scored(self, segments: Segments, first: int) -> Iterator[npt.NDArray[np.float64]]:
+        """Probabilities of the windows that end with segments first, first + 1, …, batch by batch."""
+        if first == segments.num_segments:
             return
         running, before = None, 0
         if self.linear is not None:
@@ -354,33 +361,29 @@ class Detector:
         features_of_each = [
             sliding_features(network, segments, batch_size=self.batch_size, first=first) for network in self.networks
         ]
-        with tqdm(
-            total=count, initial=first + before, unit="segment", disable=not progress, desc=segments.recording.name
-        ) as bar:
-            for outputs in zip(*features_of_each, strict=True):
-                batch, _, valid = outputs[0]
-                logits = (
-                    network.classify(features[:, None], channel_mask=valid)
-                    for network, (_, features, _) in zip(self.networks, outputs, strict=True)
-                )
-                if running is None:
-                    probabilities = seizure_probability(logits).double().cpu().numpy()
-                else:
-                    # From memory too, as this batch was just read.
-                    read = [segment_features(*block) for block in blocks(segments, batch.start, batch.stop)]
-                    probabilities = running.probabilities(np.concatenate(read), mean_logit(logits).cpu().numpy())
-                # Without any channel the head sees zeros and gives a number that means nothing.
-                scored = valid.any(1).cpu().numpy()
-                # NaN also marks what was skipped, so a broken model would look like a silent recording.
-                if not np.isfinite(probabilities[scored]).all():
-                    begin, end = segments.starts[batch.start], segments.starts[batch.stop - 1] + SEGMENT_SECONDS
-                    place = f"{segments.recording.name} between {begin:g} and {end:g} s"
-                    raise ValueError(why_not_finite(self.networks, place))
-                new = np.where(scored, probabilities, math.nan)[before:]
-                before = max(before - len(batch), 0)
-                if len(new):
-                    yield new
-                    bar.update(len(new))
+        for outputs in zip(*features_of_each, strict=True):
+            batch, _, valid = outputs[0]
+            logits = (
+                network.classify(features[:, None], channel_mask=valid)
+                for network, (_, features, _) in zip(self.networks, outputs, strict=True)
+            )
+            if running is None:
+                probabilities = seizure_probability(logits).double().cpu().numpy()
+            else:
+                # From memory too, as this batch was just read.
+                read = [segment_features(*block) for block in blocks(segments, batch.start, batch.stop)]
+                probabilities = running.probabilities(np.concatenate(read), mean_logit(logits).cpu().numpy())
+            # Without any channel the head sees zeros and gives a number that means nothing.
+            scored = valid.any(1).cpu().numpy()
+            # NaN also marks what was skipped, so a broken model would look like a silent recording.
+            if not np.isfinite(probabilities[scored]).all():
+                begin, end = segments.starts[batch.start], segments.starts[batch.stop - 1] + SEGMENT_SECONDS
+                place = f"{segments.recording.name} between {begin:g} and {end:g} s"
+                raise ValueError(why_not_finite(self.networks, place))
+            new = np.where(scored, probabilities, math.nan)[before:]
+            before = max(before - len(batch), 0)
+            if len(new):
+                yield new
 
 
 def checked_device(device: str | torch.device) -> torch.device:
@@ -399,16 +402,3 @@ def checked_device(device: str | torch.device) -> torch.device:
             f"device must be one of {', '.join(devices)} on this machine with this torch, got {str(device)!r}"
         )
     return torch.device(device)
-
-
-def skipped_stretches(
-    probabilities: npt.NDArray[np.float64],
-    starts: npt.NDArray[np.float64],
-    duration: float,
-    bad: Sequence[tuple[float, float]] = (),
-) -> tuple[Skipped, ...]:
-    """Stretches of [0, duration) that no scored segment covers, with the reason; `bad` was marked so."""
-    return tuple(
-        Skipped(on, off, MARKED_BAD if any(start < off and stop > on for start, stop in bad) else NO_CHANNEL)
-        for on, off in unscored_stretches(probabilities, starts, duration)
-    )

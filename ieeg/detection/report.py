@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from mvpa_ts.checks import listed
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
 from mvpa_ts.ieeg.figures import embedded
@@ -145,9 +146,8 @@ def _skipped_in_words(skipped: Sequence[Mapping[str, Any]]) -> str:
     words = []
     for reason, stretches in by_reason.items():
         total = sum(stretch["offset"] - stretch["onset"] for stretch in stretches)
-        places = ", ".join(f"{stretch['onset']:.0f}–{stretch['offset']:.0f} s" for stretch in stretches[:5])
-        more = f" and {len(stretches) - 5} more" if len(stretches) > 5 else ""
-        words.append(f"{total:.0f} s with {reason} ({places}{more})")
+        places = listed([f"{stretch['onset']:.0f}–{stretch['offset']:.0f} s" for stretch in stretches])
+        words.append(f"{total:.0f} s with {reason} ({places})")
     return "; ".join(words) or "nothing"
 
 

@@ -16,14 +16,8 @@ from mvpa_ts.files import read_config, write_text
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import unscored_stretches
 
-BASELINES, ONSETS = "baselines.tsv", "onsets.tsv"
-EVENTS, REFERENCE, PROBABILITIES, RUN, REPORT = (
-    "events.tsv",
-    "reference_events.tsv",
-    "probabilities.tsv",
-    "run.json",
-    "report.html",
-)
+EVENTS, REFERENCE, BASELINES, ONSETS = "events.tsv", "reference_events.tsv", "baselines.tsv", "onsets.tsv"
+PROBABILITIES, RUN, REPORT = "probabilities.tsv", "run.json", "report.html"
 # Seconds by which times in the tables, which have three decimals, may differ from those in ``run.json``.
 STRETCH_TOLERANCE = 0.01
 

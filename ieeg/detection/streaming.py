@@ -134,6 +134,7 @@ class StreamingDetector:
         self._linear = None if linear is None else RunningPart(linear)
         self._buffer = _Buffer(len(channel_names))
         begin = Recording(self._buffer, sfreq=sfreq, channel_names=channel_names, num_samples=1, name="stream")
+        self._begin = begin
         self._sfreq, self._names = begin.sfreq, begin.channel_names
         if isinstance(model, (str, os.PathLike)):
             warn_of_other_channels(begin, folder_of(os.fspath(model)))
@@ -197,10 +198,12 @@ class StreamingDetector:
         while self._buffer.stop >= self._needed(self._emitted * self._size + self._size) + self._ahead:
             # Said once, when enough signal has come to tell the unit.
             if self._emitted == 0:
-                warn_if_implausible(self._recording(self._buffer.stop))
+                warn_if_implausible(self._begin.replaced(num_samples=self._buffer.stop))
             decisions.append(self._decide(self._emitted * self._size))
             self._emitted += 1
-            self._forget()
+            first = filters.input_range(self._emitted * self._size - self._settling, 0, self._ratio)[0]
+            # The tail goes back by a segment at most, and a bridge reaches beyond what the filters see.
+            self._buffer.forget(first - 2 * self._reach - self._needed(self._size))
         return decisions
 
     def finish(self) -> list[Decision]:
@@ -252,13 +255,8 @@ class StreamingDetector:
     def _signal(self, num_samples: int) -> PreprocessedSignal:
         """The preprocessed stream as if it ended with what has come so far."""
         offsets = self._offsets.measure(self._buffer)
-        return _StreamedSignal(self._recording(num_samples), self.preprocessing, self._channels, offsets)
-
-    def _recording(self, num_samples: int) -> Recording:
-        """The stream so far."""
-        return Recording(
-            self._buffer, sfreq=self._sfreq, channel_names=self._names, num_samples=num_samples, name="stream"
-        )
+        stream = self._begin.replaced(num_samples=num_samples)
+        return _StreamedSignal(stream, self.preprocessing, self._channels, offsets)
 
     def _needed(self, stop: int) -> int:
         """Input samples before the output's end."""
@@ -272,11 +270,6 @@ class StreamingDetector:
         # Samples after the segment that its filters see, and those that bridge a gap at their edge.
         last = filters.input_range(0, self._size + self._settling, self._ratio)[1]
         return last - self._needed(self._size) + self._reach
-
-    def _forget(self) -> None:
-        first = filters.input_range(self._emitted * self._size - self._settling, 0, self._ratio)[0]
-        # The tail goes back by a segment at most, and a bridge reaches beyond what the filters see.
-        self._buffer.forget(first - 2 * self._reach - self._needed(self._size))
 
 
 class _StreamedSignal(PreprocessedSignal):

@@ -15,6 +15,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
+from mvpa_ts.checks import listed
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig, mvpformer_m, mvpformer_s
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
@@ -142,7 +143,7 @@ def convert_released(
     base_only = sorted(key for key in extra if key != _HEAD and not _LORA.fullmatch(key) and not _UNUSED.fullmatch(key))
     if base_only:
         raise ValueError(
-            f"{head_path} must hold a head and LoRA adapters only; {_some(base_only)} belong to a base model"
+            f"{head_path} must hold a head and LoRA adapters only; {listed(base_only, 3)} belong to a base model"
         )
 
     heads = [weights.pop(_HEAD) for weights in (base, extra) if _HEAD in weights]
@@ -295,7 +296,7 @@ def _check(weights: Mapping[str, Tensor], config: MVPFormerConfig, path: str | P
         faults = (("missing", missing), ("unexpected", unexpected), ("of another shape", shapes))
         raise ValueError(
             f"{path} is not a released model of this size: {matched} tensors match; "
-            + "; ".join(f"{len(names)} {kind}: {_some(names)}" for kind, names in faults if names)
+            + "; ".join(f"{len(names)} {kind}: {listed(names, 3)}" for kind, names in faults if names)
         )
 
 
@@ -310,8 +311,8 @@ def _merge_adapters(
     if adapters.keys() != expected:
         missing, unexpected = sorted(expected - adapters.keys()), sorted(adapters.keys() - expected)
         raise ValueError(
-            f"LoRA adapters do not fit the model: {len(missing)} missing ({_some(missing)}), "
-            f"{len(unexpected)} unexpected ({_some(unexpected)})"
+            f"LoRA adapters do not fit the model: {len(missing)} missing ({listed(missing, 3)}), "
+            f"{len(unexpected)} unexpected ({listed(unexpected, 3)})"
         )
     kv = config.dim // config.num_heads * config.num_kv_heads
     for target in targets:
@@ -347,7 +348,3 @@ def _renamed(weights: Mapping[str, Tensor], config: MVPFormerConfig, progress: b
         for name, bias in zip(("content", "time", "channel"), biases, strict=True):
             state[f"{ours}.attention.{name}_bias"] = bias.clone()
     return state
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

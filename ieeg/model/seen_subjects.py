@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.recordings.channels import natural_key, plain_name
 from mvpa_ts.ieeg.recordings.recording import Recording
@@ -106,7 +106,7 @@ def other_channels(recording: Recording, folder: str | os.PathLike[str]) -> tupl
 def warn_of_other_channels(recording: Recording, folder: str | os.PathLike[str]) -> None:
     """Name channels in which a recording differs from those that trained one patient's detector."""
     differences = [
-        f"{', '.join(names[:5])}{', …' * (len(names) > 5)} {word}"
+        f"{listed(names)} {word}"
         for names, word in zip(other_channels(recording, folder), ("missing here", "unknown there"), strict=True)
         if names
     ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from numpy.typing import ArrayLike
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.ieeg.recordings.annotations import (
     OPEN_SECONDS,
     bad_spans,
@@ -305,16 +305,15 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
     if folder.is_file() or _is_swec(folder):
         return [folder]
     if others := other_recordings(folder):
-        listed = ", ".join(str(path.relative_to(folder)) for path in others[:5]) + (", …" if others[5:] else "")
+        named = listed([str(path.relative_to(folder)) for path in others])
         warn(
-            f"{folder}: {len(others)} recording{'s' * (len(others) > 1)} of a kind that is not read: {listed}. Export "
+            f"{folder}: {len(others)} recording{'s' * (len(others) > 1)} of a kind that is not read: {named}. Export "
             f"them to EDF (or unpack them), or in Python use {FROM_MNE}"
         )
     recordings, links = _with_links(folder)
     if links:
-        listed = ", ".join(f"{path.relative_to(folder)} ({links[path].relative_to(folder)})" for path in [*links][:5])
-        more = ", …" if len(links) > 5 else ""
-        warn(f"{folder}: links to recordings that are there already are left out: {listed}{more}")
+        named = listed([f"{link.relative_to(folder)} ({to.relative_to(folder)})" for link, to in links.items()])
+        warn(f"{folder}: links to recordings that are there already are left out: {named}")
     return recordings
 
 

@@ -264,22 +264,10 @@ class Recording:
 
     def replaced(self, **changes: Any) -> Recording:
         """The same recording with other values for some arguments of the class."""
-        settings: dict[str, Any] = {
-            "source": self.source,
-            "sfreq": self.sfreq,
-            "channel_names": self.channel_names,
-            "num_samples": self.num_samples,
-            "subject": self.subject,
-            "name": self.name,
-            "seizures": self.seizures if self.annotated else None,
-            "metadata": self.metadata,
-            "preprocessed": self.preprocessed,
-            "dropped": self.dropped,
-            "channel_indices": self._indices,
-            "first_sample": self.first_sample,
-            "bad_spans": self.bad_spans,
-            "notes": self.notes,
-        }
+        names: tuple[str, ...] = ("source", "sfreq", "channel_names", "num_samples", "subject", "name", "metadata")
+        names += ("preprocessed", "dropped", "first_sample", "bad_spans", "notes")
+        settings = {name: getattr(self, name) for name in names}
+        settings |= {"seizures": self.seizures if self.annotated else None, "channel_indices": self._indices}
         return Recording(**settings | changes)
 
     @classmethod

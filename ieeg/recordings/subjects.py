@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
+from mvpa_ts.checks import listed
 from mvpa_ts.ieeg.recordings.bids import read_tsv
 
 COLUMNS = ("file", "subject")
@@ -66,11 +67,7 @@ def subject_of_each(files: Iterable[Path], path: str | os.PathLike[str]) -> dict
     # Absolute paths: the table counts from its own folder, the command from where it was started.
     by_path = {Path(os.path.abspath(file)): file for file in files}
     if nameless := [str(file) for path_of_file, file in by_path.items() if path_of_file not in subjects]:
-        raise ValueError(f"{path} does not say who was recorded in {_some(nameless)}: add a line for each")
+        raise ValueError(f"{path} does not say who was recorded in {listed(nameless, 3)}: add a line for each")
     if unknown := [str(path_of_file) for path_of_file in subjects if path_of_file not in by_path]:
-        raise ValueError(f"{path} names files that are no recordings of this run: {_some(unknown)}")
+        raise ValueError(f"{path} names files that are no recordings of this run: {listed(unknown, 3)}")
     return {file: subjects[path_of_file] for path_of_file, file in by_path.items()}
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mvpa_ts.checks import listed
 from mvpa_ts.ieeg.constants import length
 from mvpa_ts.ieeg.detection.rules import PAPER_REFERENCE_GAP
 from mvpa_ts.ieeg.scoring.results import SubjectResult
@@ -70,8 +71,7 @@ def in_words(results: Sequence[SubjectResult]) -> tuple[str, ...]:
         )
     for answer, said in TRAINED_ON.items():
         if trained := [result.subject for result in results if result.in_training == answer]:
-            names = ", ".join(trained[:5]) + (", …" if len(trained) > 5 else "")
-            sentences.append(said.format(f"{len(trained)} of {counted(len(results), 'subject')} ({names})"))
+            sentences.append(said.format(f"{len(trained)} of {counted(len(results), 'subject')} ({listed(trained)})"))
     if events.hours < MIN_HOURS:
         sentences.append("Less than an hour is too short for a rate of false detections.")
     if 0 < events.reference < MIN_SEIZURES:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import lightning.pytorch as pl
 from torch.utils.data import DataLoader, Sampler
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.ieeg.model.seen_subjects import recording_hash
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import with_channels
@@ -398,7 +398,7 @@ class SeizureDataModule(RecordingDataModule):
         # An unlabelled seizure would teach the model that it is none.
         if silent := [item.name for item in recordings if not item.annotated]:
             warn(
-                f"{', '.join(silent[:5])}{', …' if len(silent) > 5 else ''}: no annotation says whether there is a "
+                f"{listed(silent)}: no annotation says whether there is a "
                 "seizure, so there is none for the training. If there is one, annotate it in the file or in the "
                 "table FILE_events.tsv beside it; else a row with the trial_type bckg says so"
             )

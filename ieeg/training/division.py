@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.ieeg.datasets.cohort import split_subjects
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.recordings.copies import copies
@@ -46,12 +46,12 @@ def check_copies(
     recordings = [*training, *validation]
     pairs = copies(recordings)
     across = [pair for pair in pairs if pair[0] < len(training) <= pair[1]]
-    for listed, use in ((across, "train and validate"), ([*{*pairs} - {*across}], "count twice")):
-        if not listed:
+    for alike, use in ((across, "train and validate"), ([*{*pairs} - {*across}], "count twice")):
+        if not alike:
             continue
-        named = ", ".join(f"{recordings[i].name} and {recordings[j].name}" for i, j in sorted(listed)[:5])
+        named = ", ".join(f"{recordings[i].name} and {recordings[j].name}" for i, j in sorted(alike)[:5])
         text = f"the same signal would {use}: {named} are copies, perhaps one file in two formats. Leave one out"
-        if listed is across and not allow_duplicates:
+        if alike is across and not allow_duplicates:
             raise ValueError(f"{text}, or set --data.allow_duplicates true (allow_duplicates=True in Python)")
         warn(text)
 
@@ -124,8 +124,8 @@ def long_enough(segments: Sequence[Segments], span: int, use: str) -> list[Segme
     """Return the recordings that are long enough for one span; warn of the others; raise a ValueError if none is."""
     short = [item for item in segments if item.num_segments < span]
     if short:
-        names = ", ".join(f"{item.recording.name} ({item.num_segments})" for item in short[:5])
-        message = f"{use} needs {span} segments of 5 s of a recording; fewer have {names}{', …' * (len(short) > 5)}"
+        names = listed([f"{item.recording.name} ({item.num_segments})" for item in short])
+        message = f"{use} needs {span} segments of 5 s of a recording; fewer have {names}"
         if len(short) == len(segments):
             raise ValueError(
                 f"{message}: give longer recordings, or choose a shorter context (--model.architecture.context in "

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mvpa_ts.checks import listed
 from mvpa_ts.forecasting.channel_order import correlation_order
 
 CORRELATION = "correlation"
@@ -159,12 +160,6 @@ def check_names(names: Sequence[Any], argument: str, advice: str) -> None:
         if isinstance(name, str) and name.endswith("\0"):  # numpy, by which hosts save them, cuts it off
             raise ValueError(f"{argument} must not end in a zero character, got {name!r}: take it off")
     _check_once(argument, [plain(name) for name in names], SERIES)
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names for a message, the first five of many."""
-    shown = ", ".join(names[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
 
 
 def _checked_order(order: Any, words: Words) -> list[Any] | str | None:

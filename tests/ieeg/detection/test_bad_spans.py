@@ -9,6 +9,7 @@ from mvpa_ts.ieeg import Recording, read_recording, simulate_recording
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.baselines import BaselineDetector
 from mvpa_ts.ieeg.detection.detection import read_detection
+from mvpa_ts.ieeg.detection.onsets import onset_map
 from mvpa_ts.ieeg.detection.plots import _envelope, plot_traces
 from mvpa_ts.ieeg.detection.report import _model_in_words
 from mvpa_ts.ieeg.recordings.noise import add_noise
@@ -59,7 +60,8 @@ def test_an_event_is_drawn_to_its_end():
     recording = simulate_recording("S01", num_channels=2, duration=200.0, num_seizures=0)
     detection = BaselineDetector("line-length", threshold=0.0, rules="none").detect(recording)
     assert detection.events == [(0.0, 200.0)]
-    figures = {heading: figure for heading, _, figure in detection._figures(None, detection._onset_maps(None))}
+    maps = [onset_map(detection.segments, event) for event in detection.events]
+    figures = {heading: figure for heading, _, figure in detection._figures(None, maps)}
     assert figures["Event 1: 0 to 200 s"].axes[0].get_xlim() == (0.0, 200.0)
     for figure in figures.values():
         # At 400 pixels a letter of 8 points is 8 pixels high and more.

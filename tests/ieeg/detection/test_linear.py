@@ -170,7 +170,7 @@ def test_the_first_minute_has_a_part_of_its_own_and_segments_decide_together(tmp
     np.testing.assert_allclose(probabilities, expected, atol=1e-5)
     assert np.isnan(probabilities[1])
     for first in (1, 3, 14):
-        gone_on = np.concatenate([*detector._scored(detector.segments(recording), first, False)])
+        gone_on = np.concatenate([*detector._scored(detector.segments(recording), first)])
         np.testing.assert_allclose(gone_on, probabilities[first:], atol=1e-5)
     stream = StreamingDetector(tmp_path, 512.0, ["A1", "A2"], settings)
     streamed = np.array([decision.probability for decision in [*stream.feed(x), *stream.finish()]])

@@ -130,8 +130,8 @@ def test_a_resumed_detection_is_the_same(tmp_path):
     recording = Recording.from_array(signal[0].numpy(), 512.0, ["A1", "A2", "A3"], "µV", preprocessed=True)
     detector = Detector(model, channels="all", rules="none", batch_size=4)
     segments = detector.segments(recording)
-    whole = np.concatenate(list(detector._scored(segments, 0, False)))
-    resumed = np.concatenate(list(detector._scored(segments, 33, False)))
+    whole = np.concatenate(list(detector._scored(segments, 0)))
+    resumed = np.concatenate(list(detector._scored(segments, 33)))
     np.testing.assert_allclose(resumed, whole[33:], atol=1e-6)
 
 
