@@ -8,7 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 
 
 @contextmanager
@@ -120,3 +123,31 @@ def refuse_fields(names: Iterable[str], groups: Iterable[Group], renamed: Mappin
             if field in group.names:
                 instead = group.elsewhere.get(field, f'give {group.argument}={{"{field}": …}}')
                 raise TypeError(f"{name} is no argument of its own: {instead}")
+
+
+def forecasting_config(
+    options: Mapping[str, Any], channels: int, words: Mapping[str, str], largest_window: str, **arguments: Any
+) -> ForecastingConfig:
+    """The network for so many series, from `network={…}` and from arguments by the names of the core's fields.
+
+    `words` are the host's names of fields, and `largest_window` is how it calls the largest `channel_window`. Raises
+    ValueError for an option that is out of range.
+    """
+    from mvpa_ts.forecasting.network.configuration import ForecastingConfig
+
+    chosen, window, lookback = {**options, **arguments}, arguments["channel_window"], arguments["lookback"]
+    # What is no number is named by the network.
+    if isinstance(window, Integral) and int(window) >= channels:
+        raise ValueError(f"channel_window must be None or from 1 to {largest_window}, got {window}")
+    if chosen["patch_length"] is None:
+        chosen["patch_length"] = min(ForecastingConfig.patch_length, lookback if isinstance(lookback, Integral) else 1)
+    if chosen.get("patch_stride") is None:
+        chosen["patch_stride"] = chosen["patch_length"]
+    # The core counts channels; users of an adapter say whether each series has its own.
+    for name in ("channel_vectors", "cycle_channels"):
+        if isinstance(chosen.get(name), bool):
+            chosen[name] = channels if chosen[name] else None
+    with host_words(words):
+        config = ForecastingConfig(**chosen)
+        config.check_cost("position_size", channels)
+    return config.with_vectors(channels) if options.get("channel_vectors") is None else config

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from einops import rearrange
 from neuralforecast.common._base_model import BaseModel
 from neuralforecast.core import MODEL_FILENAME_DICT
 from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
@@ -264,6 +265,9 @@ class PanelModel(HostOverrides, BaseModel):
         panel.check_names([*self.futr_exog_list, *self.hist_exog_list, *self.stat_exog_list])
         panel.check_dates()
         panel.warn_of_size(trained=self.max_steps > 0)
+        if self.max_steps == 0:
+            return self._read(panel, val_size, test_size)
+        self.network.train()  # a pretrained one was loaded for forecasts
         lookback = 1 if self.start_padding_enabled else self.input_size
         panel.check_length(val_size, test_size, lookback, self.h)
         with OwnRandomState(self.random_seed):
@@ -355,6 +359,10 @@ class PanelModel(HostOverrides, BaseModel):
         return effects_table(
             values, features, list(tables["y"].columns), names, season=season_of(freq), coverage=coverage
         )
+
+    def _read(self, panel: Panel, val_size: int, test_size: int) -> Any:
+        """Take in a panel without a training, which only a pretrained model can."""
+        raise NotImplementedError
 
     def _check_count(self, panel: Panel) -> None:
         panel.check_count(self.n_series)
@@ -543,6 +551,21 @@ class PanelModel(HostOverrides, BaseModel):
     def on_train_end(self) -> None:
         """Keep the average, or that of the best validation."""
         self._training.end(self)
+
+
+def inputs_of(batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Values and what is observed of the host's windows, [B, L, N], and covariates of the past and ahead, [B, …, N, F].
+
+    Covariates are None where there are none.
+    """
+    x, observed = batch["insample_y"], batch["insample_mask"] > 0
+    if observed.ndim == 2:  # darts has one mask for all series
+        observed = observed[..., None].expand_as(x)
+    historic, future = (
+        None if batch[name] is None else rearrange(batch[name], "b f l n -> b l n f")
+        for name in ("hist_exog", "futr_exog")
+    )
+    return x, observed, historic, future
 
 
 def register(name: str, model: type[nn.Module]) -> None:

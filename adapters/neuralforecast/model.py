@@ -7,13 +7,11 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from einops import rearrange
 from neuralforecast.common._base_model import BaseModel, pl
 from neuralforecast.common._scalers import TemporalNorm
 from neuralforecast.core import MODEL_FILENAME_DICT
@@ -21,10 +19,10 @@ from neuralforecast.losses.pytorch import MAE, MSE, RMSE
 from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast import losses
-from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, PanelView, register
+from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, PanelView, inputs_of, register
 from mvpa_ts.adapters.neuralforecast.panel import Panel, whole_positions
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
-from mvpa_ts.adapters.options import Group, check_objects, check_whole, host_words, refuse_fields
+from mvpa_ts.adapters.options import Group, check_objects, check_whole, forecasting_config, refuse_fields
 from mvpa_ts.checks import check_flags, warn
 from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.network.closed_form import covariate_effects, start_in_closed_form
@@ -48,6 +46,7 @@ _OWN = {  # fields of ForecastingConfig that are arguments here, by their name h
     "horizon": "h",
     "lookback": "input_size",
 }
+_WORDS = {**_OWN, "position_size": "channel_positions"}
 _FOLLOW = {  # fields that follow from other arguments
     "position_size": "channel_positions",
     "individual_channels": "individual",
@@ -283,9 +282,8 @@ class MVPA(PanelModel):
         if cycle_column is not None:
             features = len({*self.futr_exog_list, *self.hist_exog_list} - {*self.cat_exog_list, cycle_column})
             self.scaler: Any = TemporalNorm(scaler, dim=1, num_features=1 + features)
-        config = network_config(
-            n_series,  # type: ignore[arg-type]
-            options,
+        config = forecasting_config(
+            options, self.n_series, _WORDS, f"n_series - 1 = {self.n_series - 1}",
             horizon=h, lookback=input_size, patch_length=patch_len, dim=hidden_size, num_heads=n_heads,
             num_layers=encoder_layers, components=components, channel_window=channel_window, dropout=dropout,
             cycle_length=cycle_length, position_size=self._book.position_size,
@@ -336,14 +334,7 @@ class MVPA(PanelModel):
 
     def forward(self, windows_batch: dict[str, Any]) -> Tensor:
         """Forecast the host's windows, [B, h, N·m] in the layout that the loss takes apart."""
-        x = windows_batch["insample_y"]
-        observed = windows_batch["insample_mask"] > 0
-        if observed.ndim == 2:  # darts has one mask for all series
-            observed = observed[..., None].expand_as(x)
-        historic, future = (
-            None if windows_batch[name] is None else rearrange(windows_batch[name], "b f l n -> b l n f")
-            for name in ("hist_exog", "futr_exog")
-        )
+        x, observed, historic, future = inputs_of(windows_batch)
         phase = None
         if self.cycle_column is not None and future is not None:
             column = [name for name in self.futr_exog_list if name not in self.cat_exog_list].index(self.cycle_column)
@@ -534,33 +525,6 @@ class MVPA(PanelModel):
             drawn[name][kept] = state[name][[rows[i] for i in kept]]
             state[name] = drawn[name]
         self.network.load_state_dict(state)
-
-
-def network_config(n_series: int, options: Mapping[str, Any], **arguments: Any) -> ForecastingConfig:
-    """The network of a panel, from `network={…}` and from arguments by the names of the core's fields.
-
-    Raises
-    ------
-    ValueError
-        An option is out of range; the message has the host's words.
-    """
-    chosen = {**options, **arguments}
-    lookback: Any = chosen["lookback"]
-    window: Any = chosen["channel_window"]
-    if isinstance(window, Integral) and int(window) >= n_series:  # what is no number is named by the network
-        raise ValueError(f"channel_window must be None or from 1 to n_series - 1 = {n_series - 1}, got {window}")
-    if chosen["patch_length"] is None:
-        chosen["patch_length"] = min(_DEFAULT["patch_length"], lookback)
-    if chosen.get("patch_stride") is None:
-        chosen["patch_stride"] = max(1, chosen["patch_length"] * _DEFAULT["patch_stride"] // _DEFAULT["patch_length"])
-    # The core counts channels; users of an adapter say whether each series has its own.
-    for name in ("channel_vectors", "cycle_channels"):
-        if isinstance(chosen.get(name), bool):
-            chosen[name] = n_series if chosen[name] else None
-    with host_words({**_OWN, "position_size": "channel_positions"}):
-        config = ForecastingConfig(**chosen)
-        config.check_cost("position_size", n_series)
-    return config.with_vectors(n_series) if options.get("channel_vectors") is None else config
 
 
 def training_of(options: Mapping[str, Any] | None, learning_rate: float, **defaults: Any) -> ForecasterTraining:

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 import torch
-from einops import rearrange
 from neuralforecast.common._base_model import BaseModel
 from neuralforecast.losses.pytorch import MAE, HuberMQLoss, MQLoss, QuantileLoss
 from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast import losses
-from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, register
+from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, inputs_of, register
 from mvpa_ts.adapters.neuralforecast.model import MVPA, NETWORK, RENAMED, check_names, check_schedule, training_of
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
@@ -157,18 +156,11 @@ class PretrainedMVPA(PanelModel):
 
     def forward(self, windows_batch: dict[str, Any]) -> Tensor:
         """Forecast the host's windows, [B, h, N·m] in the layout that the loss takes apart."""
-        x = windows_batch["insample_y"]
-        observed = windows_batch["insample_mask"] > 0
-        if observed.ndim == 2:  # darts has one mask for all series
-            observed = observed[..., None].expand_as(x)
+        x, observed, historic, future = inputs_of(windows_batch)
         view = self.view(x.shape[-1], x.device)
         order, positions = view.order, view.positions
         if positions is None and self.ordered:
             positions = torch.arange(len(order), device=x.device)[:, None].float()
-        historic, future = (
-            None if windows_batch[name] is None else rearrange(windows_batch[name], "b f l n -> b l n f")[:, :, order]
-            for name in ("hist_exog", "futr_exog")
-        )
         quantiles = forecast_quantiles(
             self.network,
             x[..., order],
@@ -177,40 +169,14 @@ class PretrainedMVPA(PanelModel):
             levels=self._levels,
             positions=positions,
             season=self._season,
-            future=future,
-            historic=historic,
+            future=None if future is None else future[:, :, order],
+            historic=None if historic is None else historic[:, :, order],
             names=self.futr_exog_list,
             bounded=self.bounded,
         )
         output = losses.sorted_quantiles(quantiles[..., self._columns][:, :, order.argsort()], self.loss)
         self._training.note_forecast(output if self.training else None)
         return losses.flattened(output, self.loss)
-
-    def fit(
-        self,
-        dataset: Any,
-        val_size: int = 0,
-        test_size: int = 0,
-        random_seed: int | None = None,
-        distributed_config: Any = None,
-    ) -> PretrainedMVPA:
-        """Train for `max_steps` steps on a panel of any number of series; called by `NeuralForecast.fit`."""
-        if self.max_steps:
-            self.network.train()  # it was loaded for forecasts
-            return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
-        panel = self._checked_panel(dataset, val_size + test_size, fitting=True, distributed_config=distributed_config)
-        self._check_count(panel)
-        panel.check_names([*self.futr_exog_list, *self.hist_exog_list])
-        panel.check_dates()
-        panel.warn_of_size(trained=False)
-        if val_size + test_size >= dataset.max_size:
-            raise ValueError(
-                f"df must have rows before those that cross_validation holds out ({val_size + test_size}), got "
-                f"{dataset.max_size} in its longest series: give a smaller n_windows, step_size or test_size"
-            )
-        self._fitted_index = panel.index
-        self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read
-        return self
 
     def predict(self, dataset: Any, *args: Any, h: int | None = None, **kwargs: Any) -> Any:
         """Forecast a panel; called by `NeuralForecast.predict`, whose `h` may be any number of steps.
@@ -245,6 +211,16 @@ class PretrainedMVPA(PanelModel):
             f"{self} cannot be written as ONNX, which lacks what its regressions in the history need. Train MVPA, and "
             "write that"
         )
+
+    def _read(self, panel: Panel, val_size: int, test_size: int) -> PretrainedMVPA:
+        if val_size + test_size >= panel.dataset.max_size:
+            raise ValueError(
+                f"df must have rows before those that cross_validation holds out ({val_size + test_size}), got "
+                f"{panel.dataset.max_size} in its longest series: give a smaller n_windows, step_size or test_size"
+            )
+        self._fitted_index = panel.index
+        self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read
+        return self
 
     def _check_count(self, panel: Panel) -> None:
         self.n_series = self.hparams["n_series"] = len(panel)  # it takes any number

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from numbers import Integral
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from mvpa_ts.adapters.options import Group, host_words, refuse_fields
+from mvpa_ts.adapters.options import Group, forecasting_config, host_words, refuse_fields
 from mvpa_ts.adapters.sktime.columns import book_of
-from mvpa_ts.checks import check_flags, warn
+from mvpa_ts.checks import check_flags, listed, warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,7 +120,6 @@ def forecaster_groups() -> tuple[Group, Group]:
 
 def network_config(parameters: Mapping[str, Any], series: list[Series], horizon: int) -> ForecastingConfig:
     """The network for these series; what the parameters leave open follows from their length."""
-    from mvpa_ts.forecasting.network.configuration import ForecastingConfig
     from mvpa_ts.forecasting.quantiles import checked_levels
 
     check_flags(SimpleNamespace(**parameters), "individual", "bounded")
@@ -130,40 +128,21 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
         raise ValueError("phase_weights needs sp, the number of steps in a cycle: set sp, or leave phase_weights out")
     # The longest instance of a panel decides, because windows are cut from each.
     rows, channels = max(len(one.values) for one in series), series[0].values.shape[1]
-    chosen = {name: parameters[name] for name in _NETWORK_ARGUMENTS}
-    lookback = parameters["input_size"]
+    lookback, features = parameters["input_size"], series[0].features
     if lookback is None:
         lookback = max(1, min(max(96, 2 * horizon), (rows - horizon) * 2 // 3))
-    if chosen["patch_length"] is None:
-        # What is no number is named by the network.
-        chosen["patch_length"] = min(ForecastingConfig.patch_length, lookback if isinstance(lookback, Integral) else 1)
-    if options.get("patch_stride") is None:
-        options["patch_stride"] = chosen["patch_length"]
-    for name in ("channel_vectors", "cycle_channels"):
-        if isinstance(options.get(name), bool):
-            options[name] = channels if options[name] else None
-    vectors_are_open = (parameters["network"] or {}).get("channel_vectors") is None
-    window, features = chosen["channel_window"], series[0].features
-    if isinstance(window, Integral) and window >= channels:
-        raise ValueError(
-            f"channel_window must be None or from 1 to {channels - 1}, one less than the columns of y, got {window}"
-        )
-    with host_words(_HOST_NAMES):
-        config = ForecastingConfig(
-            horizon=horizon,
-            lookback=lookback,
-            cycle_length=parameters["sp"],
-            position_size=book_of(parameters).position_size,
-            individual_channels=channels if parameters["individual"] else None,
-            bounded_channels=channels if parameters["bounded"] else None,
-            num_outputs=len(checked_levels(parameters["quantiles"])),
-            future_size=0 if features is None else features.shape[1],
-            **chosen,
-            **options,
-        )
-        config.check_cost("position_size", channels)
+    config = forecasting_config(
+        options, channels, _HOST_NAMES, f"{channels - 1}, one less than the columns of y",
+        horizon=horizon, lookback=lookback, cycle_length=parameters["sp"],
+        position_size=book_of(parameters).position_size,
+        individual_channels=channels if parameters["individual"] else None,
+        bounded_channels=channels if parameters["bounded"] else None,
+        num_outputs=len(checked_levels(parameters["quantiles"])),
+        future_size=0 if features is None else features.shape[1],
+        **{name: parameters[name] for name in _NETWORK_ARGUMENTS},
+    )  # fmt: skip
     warn_of_short_series(rows, parameters)
-    return config.with_vectors(channels) if vectors_are_open else config
+    return config
 
 
 def warn_of_short_series(rows: int, parameters: Mapping[str, Any]) -> None:
@@ -187,7 +166,7 @@ def warn_of_short_history(y: pd.DataFrame, lookback: int) -> None:
     if short := [repr(name) for name, count in rows.items() if 2 * count < lookback]:
         warn(
             f"y should have {lookback} rows, which the network was trained to read, got {min(rows.values())} of "
-            f"{', '.join(short[:5])}: its forecast rests on little. Give more rows, or fit a forecaster with a smaller "
+            f"{listed(short)}: its forecast rests on little. Give more rows, or fit a forecaster with a smaller "
             "input_size"
         )
 

@@ -92,15 +92,7 @@ class Pretraining:
     def _pretrain(self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None) -> Self:
         if fh is None:
             raise ValueError("fh must be given to pretrain: it sets how many steps the network forecasts, got None")
-        horizon, parameters = _last_step(fh), self.get_params(deep=False)
-        if self.pretrained is not None:
-            return self._pretrain_shipped(y, self._shipped(None, horizon, _times(y)))
-        columns = arranged(y, parameters, None)
-        series = panel_of(y[columns.names], X, self.sp)
-        check_rows(max(len(part.values) for part in series), horizon)
-        config = network_config(parameters, series, horizon)
-        self.pretrained_ = self._train(series, config, self.max_steps, "pretrain", columns)
-        return self
+        return self._pretrain_from(None, y, X, _last_step(fh))
 
     def _pretrain_update(
         self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None
@@ -108,27 +100,26 @@ class Pretraining:
         start: Any = getattr(self, "pretrained_", None) or getattr(self, "fitted_", None)
         if start is None:
             return self._pretrain(y, X, fh)
-        if self.pretrained is not None:
-            horizon = start.horizon if fh is None else _last_step(fh)
-            return self._pretrain_shipped(y, self._shipped(start, horizon, _times(y)))
-        _check_pretrained(start, start.config.horizon if fh is None else _last_step(fh), y, X)
-        columns = arranged(y, self.get_params(deep=False), start)
-        self.pretrained_ = self._train(
-            panel_of(y[columns.names], X, self.sp),
-            start.config,
-            self.max_steps,
-            "pretrain",
-            columns,
-            start=start,
-        )
-        return self
+        return self._pretrain_from(start, y, X, start.horizon if fh is None else _last_step(fh))
 
-    def _pretrain_shipped(self, y: pd.DataFrame, shipped: ShippedForecaster) -> Self:
+    def _pretrain_from(self, start: Any, y: pd.DataFrame, X: pd.DataFrame | None, horizon: int) -> Self:
         from mvpa_ts.windows import Scaling
 
-        # The shipped network reads any number of series, so instances become columns of one.
-        instances = side_by_side(panel_of(y, None))
-        self.pretrained_ = self._finetuned(shipped, instances, Scaling.of(instances.values))
+        if self.pretrained is not None:
+            # The shipped network reads any number of series, so instances become columns of one.
+            instances = side_by_side(panel_of(y, None))
+            shipped = self._shipped(start, horizon, _times(y))
+            self.pretrained_ = self._finetuned(shipped, instances, Scaling.of(instances.values))
+            return self
+        parameters = self.get_params(deep=False)
+        if start is not None:
+            _check_pretrained(start, horizon, y, X)
+        columns = arranged(y, parameters, start)
+        series = panel_of(y[columns.names], X, self.sp)
+        if start is None:
+            check_rows(max(len(part.values) for part in series), horizon)
+        config = network_config(parameters, series, horizon) if start is None else start.config
+        self.pretrained_ = self._train(series, config, self.max_steps, "pretrain", columns, start=start)
         return self
 
     def _checked_features(
