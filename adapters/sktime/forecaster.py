@@ -12,19 +12,8 @@ import pandas as pd
 from sktime.datatypes import update_data
 from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
+from mvpa_ts.adapters.sktime import frames
 from mvpa_ts.adapters.sktime.columns import arranged
-from mvpa_ts.adapters.sktime.frames import (
-    check_new_rows,
-    check_on_grid,
-    checked_frequency,
-    checked_positions,
-    columns_of,
-    frequency_of,
-    index_ahead,
-    regular,
-    series_of,
-    steps_ahead,
-)
 from mvpa_ts.adapters.sktime.parameters import DictOptions, forecaster_groups, network_config, warn_of_short_history
 from mvpa_ts.adapters.sktime.pretraining import Pretraining, check_rows
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, bounds_of_rows, robust_location
@@ -192,13 +181,13 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
     def _fit(self, y: pd.DataFrame, X: pd.DataFrame | None, fh: ForecastingHorizon | None) -> MVPAForecaster:
         from mvpa_ts.windows import Scaling
 
-        self._frequency = checked_frequency(y.index)
+        self._frequency = frames.checked_frequency(y.index)
         if isinstance(y.index, pd.DatetimeIndex) and self._frequency is None:
             raise ValueError(
                 f"y must have a frequency where it has one row, {y.index[0]}, for the dates of the forecast: take "
                 "y.asfreq('D'), or another one"
             )
-        horizon = 1 if fh is None else int(steps_ahead(fh, self.cutoff, self._frequency).max())
+        horizon = 1 if fh is None else int(frames.steps_ahead(fh, self.cutoff, self._frequency).max())
         start: Any = getattr(self, "pretrained_", None)
         X = self._checked_features(start, horizon, y, X)
         if empty := list(y.columns[y.isna().all()]):
@@ -227,7 +216,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
 
     def update(self, y: Any, X: Any = None, update_params: bool = True) -> Self:
         """Append rows and train on, as sktime's forecasters do; rows need an index, which an array lacks."""
-        check_new_rows(y, X, getattr(self, "_cur_y", None))
+        frames.check_new_rows(y, X, getattr(self, "_cur_y", None))
         return super().update(y, X=X, update_params=update_params)
 
     def effects(self, coverage: float = 0.8) -> pd.DataFrame:
@@ -292,7 +281,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
                 raise ValueError(
                     f"bounded must be left out for a stream of pretrained, got {self.bounded!r}: use update"
                 )
-            fitted = replace(fitted, horizon=int(steps_ahead(self.fh, self.cutoff, self._frequency).max()))
+            fitted = replace(fitted, horizon=int(frames.steps_ahead(self.fh, self.cutoff, self._frequency).max()))
         series = self._series(y, None)
         if np.ndim(series.position) and getattr(fitted, "config", None) and fitted.config.cycle_length:
             raise ValueError(f"a stream with sp counts steps, and a local clock may jump, {y.index[-1]}: use update")
@@ -341,7 +330,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
 
     def update_predict_single(self, y: Any = None, fh: Any = None, X: Any = None, update_params: bool = True) -> Any:
         """Append rows, train on and forecast, as sktime's forecasters do; rows need an index, which an array lacks."""
-        check_new_rows(y, X, getattr(self, "_cur_y", None))
+        frames.check_new_rows(y, X, getattr(self, "_cur_y", None))
         return super().update_predict_single(y, fh=fh, X=X, update_params=update_params)
 
     def update_predict(
@@ -357,16 +346,17 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         The host's own default forecasts one step, which a forecaster fitted for others refuses. Rows need an index,
         which an array lacks.
         """
-        check_new_rows(y, X, getattr(self, "_cur_y", None))
+        frames.check_new_rows(y, X, getattr(self, "_cur_y", None))
         options = {"X": X, "update_params": update_params, "reset_forecaster": reset_forecaster}
         if cv is not None or self._fh is None:
             return super().update_predict(y, cv=cv, **options)
         from sktime.split import ExpandingWindowSplitter
 
         self.check_is_fitted()
-        frequency = getattr(self, "_frequency", None) or frequency_of(self.cutoff)
+        frequency = getattr(self, "_frequency", None) or frames.frequency_of(self.cutoff)
         # The host's splitter counts rows, and its forecaster keeps to the horizon of `fit`, perhaps hours or dates.
-        given, self._fh = self._fh, ForecastingHorizon(steps_ahead(self.fh, self.cutoff, frequency), is_relative=True)
+        ahead = frames.steps_ahead(self.fh, self.cutoff, frequency)
+        given, self._fh = self._fh, ForecastingHorizon(ahead, is_relative=True)
         try:
             cv = ExpandingWindowSplitter(initial_window=1, fh=self._fh)
             return super().update_predict(y, cv=cv, **options)
@@ -384,12 +374,12 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         names = list(self._cur_y.columns)
         if y.shape[1] > len(names) and (new := [name for name in y.columns if name not in names]):
             raise ValueError(f"y must have the columns of fit, {names}, got {new} too: to forecast them, call fit")
-        y = y.set_axis(names, axis=1) if len(names) == y.shape[1] == 1 else columns_of(y, names, "y")
+        y = y.set_axis(names, axis=1) if len(names) == y.shape[1] == 1 else frames.columns_of(y, names, "y")
         rows = update_data(self._cur_y, y)
-        check_on_grid(rows.index, self._frequency)
+        frames.check_on_grid(rows.index, self._frequency)
         self._cur_y = rows
         if X is not None and self._features is not None:
-            self._cur_X = update_data(self._cur_X, columns_of(X, self._features))
+            self._cur_X = update_data(self._cur_X, frames.columns_of(X, self._features))
         if update_params and self._finetune_steps:
             series = self._series(self._cur_y, self._cur_X)
             if isinstance(self.fitted_, ShippedForecaster):
@@ -433,17 +423,17 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
 
         from mvpa_ts.forecasting.quantiles import quantiles_at
 
-        steps, fitted = steps_ahead(fh, self.cutoff, self._frequency), self.fitted_
+        steps, fitted = frames.steps_ahead(fh, self.cutoff, self._frequency), self.fitted_
         if isinstance(fitted, ShippedForecaster):  # its network forecasts any horizon
             fitted = replace(fitted, horizon=int(steps.max()), covariates=tuple(self._features or ()))
         horizon = fitted.horizon
         if steps.max() > horizon:
             raise ValueError(f"fh must not go past the {horizon} steps of fit, got step {steps.max()}")
-        ahead = index_ahead(self.cutoff, self._frequency, horizon)
+        ahead = frames.index_ahead(self.cutoff, self._frequency, horizon)
         index = ahead[steps - 1]
         known: pd.DataFrame | None = self._cur_X
         if X is not None:
-            X = columns_of(X, self._features)
+            X = frames.columns_of(X, self._features)
             known = X if known is None else X.combine_first(known)
         if known is not None and (missing := index.difference(known.index)).size:
             raise ValueError(
@@ -462,13 +452,13 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
     def _series(self, y: pd.DataFrame, X: pd.DataFrame | None, ahead: pd.Index | None = None) -> Series:
         """Rows on their grid, columns in the network's order; what is missing in between is NaN."""
         end = y.index[-1] if ahead is None else max(y.index[-1], self.cutoff[0])
-        grid = regular(y.index, end, self._frequency)
+        grid = frames.regular(y.index, end, self._frequency)
         y = y[self._columns.names]
         # A network from files may have a cycle that this forecaster was not asked for.
         learnt: Any = getattr(self, "fitted_", None) or getattr(self, "pretrained_", None)
         cycle = self.sp or getattr(getattr(learnt, "config", None), "cycle_length", None)
         cycle = None if self.pretrained is not None else cycle
-        return series_of(y, X, grid, ahead, checked_positions(grid, ahead, self._frequency, cycle))
+        return frames.series_of(y, X, grid, ahead, frames.checked_positions(grid, ahead, self._frequency, cycle))
 
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:

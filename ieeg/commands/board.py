@@ -64,13 +64,12 @@ def command_line() -> CommandParser:
     parser = CommandParser("board", DESCRIPTION)
     parser.add_argument(
         "folders",
-        type=str,
         nargs="+",
         metavar="folder",
         help="BIDS or SWEC folders, any folders of recordings, or files",
     )
-    parser.add_argument("-o", "--output", type=str, required=True, help="folder for board.csv and board.html")
-    parser.add_argument("--model", type=str, nargs="+", default=[], help="folders of finetuned models")
-    parser.add_argument("--add", type=str, nargs="+", default=[], help="Python files that call add_detector")
+    parser.add_argument("-o", "--output", required=True, help="folder for board.csv and board.html")
+    parser.add_argument("--model", nargs="+", default=[], help="folders of finetuned models")
+    parser.add_argument("--add", nargs="+", default=[], help="Python files that call add_detector")
     add_reading_options(parser)
     return parser

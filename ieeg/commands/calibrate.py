@@ -53,14 +53,14 @@ def main(arguments: list[str]) -> None:
 def command_line() -> CommandParser:
     """The command's arguments."""
     parser = CommandParser("calibrate", DESCRIPTION)
-    parser.add_argument("recordings", type=str, nargs="+", metavar="recording", help="quiet files, or folders of them")
+    parser.add_argument("recordings", nargs="+", metavar="recording", help="quiet files, or folders of them")
     parser.add_argument("--per-day", type=float, required=True, help="false alarms a day, at most")
     parser.add_argument("--confidence", type=float, default=0.9, help="probability that the promise holds")
-    parser.add_argument("-o", "--output", type=str, required=True, help="file.json for detect --calibration")
-    parser.add_argument("--model", type=str, default=DEMO, help="as for detect, a baseline too")
+    parser.add_argument("-o", "--output", required=True, help="file.json for detect --calibration")
+    parser.add_argument("--model", default=DEMO, help="as for detect, a baseline too")
     parser.add_argument("--rules", choices=("szcore", "paper", "none"), default="szcore", help="as for detect")
-    parser.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names: A1,A2,B3")
+    parser.add_argument("--channels", default="auto", help="auto (up to 32), all, or names: A1,A2,B3")
     parser.add_argument("--preprocessing", type=preprocessing_changes, help="as for detect")
-    parser.add_argument("--device", type=str, default="cpu", help="cpu, cuda, …")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, …")
     add_reading_options(parser)
     return parser

@@ -143,21 +143,20 @@ def command_line() -> CommandParser:
     parser = CommandParser("detect", DESCRIPTION)
     parser.add_argument(
         "recordings",
-        type=str,
         nargs="+",
         metavar="recording",
         help="a file, a BIDS or SWEC folder, or any folder of recordings",
     )
-    parser.add_argument("-o", "--output", type=str, required=True, help="folder for the results, or a file.tsv")
+    parser.add_argument("-o", "--output", required=True, help="folder for the results, or a file.tsv")
     add_detector_options(parser)
-    parser.add_argument("--channels", type=str, default="auto", help="auto (up to 32), all, or names: A1,A2,B3")
+    parser.add_argument("--channels", default="auto", help="auto (up to 32), all, or names: A1,A2,B3")
     parser.add_argument(
         "--rules",
         choices=("szcore", "paper", "none"),
         help="how positive segments become events: szcore, the default, or paper, which gives fewer and longer events",
     )
     parser.add_argument(
-        "--calibration", type=str, help="file of `mvpformer calibrate`: its threshold and rules, for the same model"
+        "--calibration", help="file of `mvpformer calibrate`: its threshold and rules, for the same model"
     )
     add_reading_options(parser)
     parser.add_argument(
@@ -174,13 +173,12 @@ def command_line() -> CommandParser:
         "--noise", type=float, help="add white noise at this signal-to-noise ratio in dB, a stress test"
     )
     parser.add_argument("--batch-size", type=int, default=4, help="windows that are computed together")
-    parser.add_argument("--device", type=str, default="cpu", help="cpu, cuda, …")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, …")
     parser.add_argument(
         "--jobs", type=int, default=1, help="number of recordings scored at the same time, each in a process"
     )
     parser.add_argument(
         "--scheduler",
-        type=str,
         help="tcp://HOST:PORT of a running dask.distributed cluster whose workers see the same files",
     )
     return parser

@@ -115,9 +115,9 @@ def _left_out(root: Path, folders: Sequence[Path]) -> list[Row]:
 def command_line() -> CommandParser:
     """The command's arguments."""
     parser = CommandParser("evaluate", DESCRIPTION)
-    parser.add_argument("detections", type=str, help="folder that `mvpformer detect` wrote")
-    parser.add_argument("-o", "--output", type=str, required=True, help="folder for tables and figures")
-    parser.add_argument("--reference", type=str, help="folder of reference events, if the recordings state none")
+    parser.add_argument("detections", help="folder that `mvpformer detect` wrote")
+    parser.add_argument("-o", "--output", required=True, help="folder for tables and figures")
+    parser.add_argument("--reference", help="folder of reference events, if the recordings state none")
     parser.add_argument("--mode", choices=("szcore", "paper"), default="szcore", help="how events are scored")
     parser.add_argument(
         "--unannotated",
@@ -125,11 +125,9 @@ def command_line() -> CommandParser:
         default="error",
         help="recordings without reference: an error, or taken as seizure-free",
     )
+    parser.add_argument("--similarities", help="similarity.csv of `mvpformer pretrain`, for the table of subjects")
     parser.add_argument(
-        "--similarities", type=str, help="similarity.csv of `mvpformer pretrain`, for the table of subjects"
-    )
-    parser.add_argument(
-        "--alarm", type=str, default="1/2", help="a running system alarms at k of n positive segments: 1/2 or 1of2"
+        "--alarm", default="1/2", help="a running system alarms at k of n positive segments: 1/2 or 1of2"
     )
     parser.add_argument("--seed", type=int, default=0, help="random seed of draws and bootstrap")
     return parser

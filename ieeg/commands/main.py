@@ -295,7 +295,6 @@ def add_detector_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that a detection and a stream share."""
     parser.add_argument(
         "--model",
-        type=str,
         default=DEMO,
         help=f"folder of a finetuned model, {HUB_PREFIX}OWNER/NAME, or {DEMO}: the small detector of the package",
     )
@@ -327,7 +326,7 @@ def add_reading_options(parser: argparse.ArgumentParser) -> None:
         help="if the file was cut short: refuse it, or read what is there",
     )
     parser.add_argument(
-        "--seizure-words", type=str, default="", help="more words in annotations that mean a seizure: Krampf,absence"
+        "--seizure-words", default="", help="more words in annotations that mean a seizure: Krampf,absence"
     )
 
 

@@ -60,8 +60,8 @@ def main(arguments: list[str]) -> None:
 def command_line() -> CommandParser:
     """The command's arguments."""
     parser = CommandParser("review", DESCRIPTION)
-    parser.add_argument("recording", type=str, help="file of the recording")
-    parser.add_argument("detection", type=str, help="its folder, which `mvpformer detect` wrote")
+    parser.add_argument("recording", help="file of the recording")
+    parser.add_argument("detection", help="its folder, which `mvpformer detect` wrote")
     parser.add_argument("--until", type=float, help="you looked at the recording up to here (s); later trains nothing")
     parser.add_argument("--no-window", action="store_true", help="take reviewed_events.tsv as it was edited by hand")
     add_reading_options(parser)

@@ -118,11 +118,11 @@ def main(arguments: list[str]) -> None:
 def command_line() -> CommandParser:
     """The command's arguments."""
     parser = CommandParser("stream", DESCRIPTION)
-    parser.add_argument("--name", type=str, help="name of the LSL stream")
-    parser.add_argument("--source-id", type=str, help="source id of the LSL stream, if names are not unique")
+    parser.add_argument("--name", help="name of the LSL stream")
+    parser.add_argument("--source-id", help="source id of the LSL stream, if names are not unique")
     add_detector_options(parser)
     parser.add_argument("-o", "--output", type=Path, help="table of decisions, file.tsv; lines are printed either way")
-    parser.add_argument("--channels", type=str, default="all", help="all electrodes, or names with commas")
+    parser.add_argument("--channels", default="all", help="all electrodes, or names with commas")
     parser.add_argument(
         "--unit", type=unit, help="unit of the samples, if the stream does not state it: µV (or uV), mV or V"
     )

@@ -17,30 +17,9 @@ import numpy.typing as npt
 
 from mvpa_ts.files import write_json
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
+from mvpa_ts.ieeg.detection import report, saved
 from mvpa_ts.ieeg.detection.onsets import OnsetMap, Scorer, check_positions, onset_map, write_onsets
-from mvpa_ts.ieeg.detection.report import (
-    MARGIN,
-    MAX_FIGURES,
-    MOST_SECONDS,
-    ONSET_UNKNOWN,
-    ONSET_WORDS,
-    comparison_rows,
-    html_report,
-)
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
-from mvpa_ts.ieeg.detection.saved import (
-    BASELINES,
-    EVENTS,
-    ONSETS,
-    PROBABILITIES,
-    REFERENCE,
-    REPORT,
-    RUN,
-    read_probabilities,
-    read_run,
-    write_baselines,
-    write_probabilities,
-)
 from mvpa_ts.ieeg.events import SeizureEvents, segment_labels
 from mvpa_ts.ieeg.recordings.annotations import read_seizures, write_events
 
@@ -294,27 +273,28 @@ class Detection:
             check_positions(self.channel_names, positions)
         # Of an earlier run over a recording whose annotations may have changed; without it the folder is not complete.
         # run.json is written last but for the report: where it is there, the folder is whole.
-        for file in (RUN, REPORT, REFERENCE, BASELINES, ONSETS):
+        for file in (saved.RUN, saved.REPORT, saved.REFERENCE, saved.BASELINES, saved.ONSETS):
             (folder / file).unlink(missing_ok=True)
-        self.save_events(folder / EVENTS, clock=clock)
+        self.save_events(folder / saved.EVENTS, clock=clock)
         if self.reference is not None:
-            write_events(folder / REFERENCE, self.reference, self.duration, start=self._start(clock))
+            write_events(folder / saved.REFERENCE, self.reference, self.duration, start=self._start(clock))
         alarms = online.alarms(self.probabilities, self.threshold)
-        write_probabilities(folder / PROBABILITIES, self.starts, self.probabilities, self.threshold, alarms)
+        saved.write_probabilities(folder / saved.PROBABILITIES, self.starts, self.probabilities, self.threshold, alarms)
         if baselines:
-            write_baselines(folder / BASELINES, self.starts, baselines)
+            saved.write_baselines(folder / saved.BASELINES, self.starts, baselines)
         maps: list[OnsetMap] = []
         if self.segments is not None:
             surest = self._surest()  # the channels' scores take seconds
             for index, event in enumerate(self.events):
                 maps.append(onset_map(self.segments, event, detector if index in surest else None))
-            write_onsets(folder / ONSETS, maps)
+            write_onsets(folder / saved.ONSETS, maps)
         run = self.describe(online)
-        write_json(folder / RUN, run)
+        write_json(folder / saved.RUN, run)
         scores = {"the detector": self.probabilities, **(baselines or {})}
         labels = None if self.reference is None else segment_labels(self.starts, self.reference)
-        compared = comparison_rows(scores, {"the detector": self.threshold}, labels) if len(scores) > 1 else ()
-        html_report(folder / REPORT, run, self._figures(positions, maps), self._event_rows(), self.reference, compared)
+        compared = report.comparison_rows(scores, {"the detector": self.threshold}, labels) if len(scores) > 1 else ()
+        figures = self._figures(positions, maps)
+        report.html_report(folder / saved.REPORT, run, figures, self._event_rows(), self.reference, compared)
 
     def save_events(self, path: str | os.PathLike[str], *, clock: bool = False) -> None:
         """Write the events alone, as SzCORE's table; `clock` as for `save`."""
@@ -382,7 +362,7 @@ class Detection:
 
     def _surest(self) -> list[int]:
         """The events that a report draws, in order: a page with hundreds of figures is not read."""
-        return sorted(sorted(range(len(self.events)), key=lambda index: -self.confidences[index])[:MAX_FIGURES])
+        return sorted(sorted(range(len(self.events)), key=lambda index: -self.confidences[index])[: report.MAX_FIGURES])
 
     def _figures(
         self, positions: Mapping[str, Sequence[float]] | None, maps: Sequence[OnsetMap]
@@ -393,22 +373,23 @@ class Detection:
         yield "Probability", "", self.plot()
         if self.segments is None:
             return
-        reference = self.reference or []
+        reference, segments = self.reference or [], self.segments
+
+        def traces(onset: float, offset: float) -> Figure:
+            last = min(offset + report.MARGIN, onset + report.MOST_SECONDS, self.duration)
+            return plot_traces(segments, max(onset - report.MARGIN, 0.0), last, self.events, reference)
+
         for index in self._surest():
             onset, offset = self.events[index]
-            first = max(onset - MARGIN, 0.0)
-            last = min(offset + MARGIN, onset + MOST_SECONDS, self.duration)
-            figure = plot_traces(self.segments, first, last, self.events, reference)
             known = maps[index].known
-            yield f"Event {index + 1}: {onset:.0f} to {offset:.0f} s", "" if known else ONSET_UNKNOWN, figure
+            text = "" if known else report.ONSET_UNKNOWN
+            yield f"Event {index + 1}: {onset:.0f} to {offset:.0f} s", text, traces(onset, offset)
             if known:
-                yield f"Event {index + 1}: where it begins", ONSET_WORDS, plot_onset_map(maps[index], positions)
+                yield f"Event {index + 1}: where it begins", report.ONSET_WORDS, plot_onset_map(maps[index], positions)
         if not self.events:
-            for onset, offset in reference[:MAX_FIGURES] or [(0.0, 30.0 - MARGIN)]:
-                first, last = max(onset - MARGIN, 0.0), min(offset + MARGIN, onset + MOST_SECONDS, self.duration)
+            for onset, offset in reference[: report.MAX_FIGURES] or [(0.0, 30.0 - report.MARGIN)]:
                 shown = f"a seizure that is marked, {onset:.0f} to {offset:.0f} s" if reference else "the beginning"
-                figure = plot_traces(self.segments, first, last, (), reference)
-                yield f"No event was detected; {shown}", "", figure
+                yield f"No event was detected; {shown}", "", traces(onset, offset)
         yield (
             "Channels",
             "RMS of the preprocessed signal, in segments spread over the recording.",
@@ -421,15 +402,15 @@ class Detection:
 def read_detection(folder: str | os.PathLike[str]) -> Detection:
     """A saved detection as `Detector.detect` gave it, probabilities to six decimals."""
     folder = Path(folder)
-    run = read_run(folder)
-    starts, probabilities = read_probabilities(folder, run)
-    duration, reference = run["recording"]["duration"], folder / REFERENCE
+    run = saved.read_run(folder)
+    starts, probabilities = saved.read_probabilities(folder, run)
+    duration, reference = run["recording"]["duration"], folder / saved.REFERENCE
     # JSON has no infinity.
     rules: dict[str, Any] = {name: math.inf if value == "none" else value for name, value in run["rules"].items()}
     return Detection(
         probabilities,
         starts,
-        read_seizures(folder / EVENTS, duration),
+        read_seizures(folder / saved.EVENTS, duration),
         tuple(Skipped(**stretch) for stretch in run["skipped"]),
         duration,
         tuple(run["channels"]["used"]),

@@ -17,28 +17,15 @@ from torch import nn
 
 from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
+from mvpa_ts.ieeg.detection import networks
 from mvpa_ts.ieeg.detection.detection import NOT_SELECTED, Detection, Provenance, Skipped
 from mvpa_ts.ieeg.detection.features import blocks, segment_features
 from mvpa_ts.ieeg.detection.linear import LinearPart, RunningPart, load_linear
-from mvpa_ts.ieeg.detection.networks import (
-    Networks,
-    mean_logit,
-    mean_threshold,
-    seizure_networks,
-    seizure_probability,
-    why_not_finite,
-)
 from mvpa_ts.ieeg.detection.rules import RULES, EventRules, RuleName, event_rules, probabilities_to_events
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.ieeg.events import segment_labels, unscored_stretches
+from mvpa_ts.ieeg.model import seen_subjects
 from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS, folder_of, warn_of_unfinished
-from mvpa_ts.ieeg.model.seen_subjects import (
-    others_trained,
-    read_training_recordings,
-    recording_hash,
-    trained_on,
-    warn_of_other_channels,
-)
 from mvpa_ts.ieeg.model.sliding import sliding_features
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import MOST_CHANNELS, with_channels
@@ -96,7 +83,7 @@ class Detector:
 
     def __init__(
         self,
-        model: Networks,
+        model: networks.Networks,
         preprocessing: Preprocessing | Mapping[str, Any] | None = None,
         *,
         threshold: float | None = None,
@@ -138,7 +125,7 @@ class Detector:
         self.channels = channels
         self.batch_size = whole
 
-    def _load(self, model: Networks) -> float:
+    def _load(self, model: networks.Networks) -> float:
         """Load the networks, and give the threshold that they ask for."""
         # Only a folder says on whom a model was trained; a model in memory has none.
         if isinstance(model, (str, os.PathLike)):
@@ -147,11 +134,11 @@ class Detector:
             self._folder = folder_of(os.fspath(model))
             self.linear = load_linear(model)
             warn_of_unfinished(self._folder)
-        networks = seizure_networks(model)
-        self.config = dataclasses.replace(networks[0].config, threshold=mean_threshold(networks))
+        loaded = networks.seizure_networks(model)
+        self.config = dataclasses.replace(loaded[0].config, threshold=networks.mean_threshold(loaded))
         """Configuration of the networks, with the threshold of all."""
         self.limit = self.config.channel_rows
-        self.networks = tuple(network.to(self.device).eval() for network in networks)
+        self.networks = tuple(network.to(self.device).eval() for network in loaded)
         return self.config.threshold if self.linear is None else 0.5
 
     def __repr__(self) -> str:
@@ -233,7 +220,7 @@ class Detector:
                 "--channels auto in a command"
             )
         if self._folder is not None:
-            warn_of_other_channels(recording, self._folder)
+            seen_subjects.warn_of_other_channels(recording, self._folder)
         return segments
 
     def store_settings(self, segments: Segments) -> dict[str, Any]:
@@ -309,17 +296,17 @@ class Detector:
             implausible_samples=segments.implausible_samples,
             notes=recording.notes,
             own_threshold=self.own_threshold,
-            others_in_training=None if self._folder is None else others_trained(recording, self._folder),
+            others_in_training=None if self._folder is None else seen_subjects.others_trained(recording, self._folder),
         )
 
     def was_taught(self, recording: Recording) -> bool:
         """Whether this very recording is known to have trained the detector."""
-        taught = None if self._folder is None else read_training_recordings(self._folder)
-        return taught is not None and recording_hash(recording) in taught
+        taught = None if self._folder is None else seen_subjects.read_training_recordings(self._folder)
+        return taught is not None and seen_subjects.recording_hash(recording) in taught
 
     def _trained_on(self, recording: Recording) -> bool | None:
         """Whether the networks were trained on a recording or its subject, with a warning; None if nothing says so."""
-        seen = None if self._folder is None else trained_on(recording, self._folder)
+        seen = None if self._folder is None else seen_subjects.trained_on(recording, self._folder)
         if seen:
             others = (
                 "" if self.was_taught(recording) else f", or on others of a subject called {recording.subject_name}"
@@ -368,18 +355,18 @@ class Detector:
                 for network, (_, features, _) in zip(self.networks, outputs, strict=True)
             )
             if running is None:
-                probabilities = seizure_probability(logits).double().cpu().numpy()
+                probabilities = networks.seizure_probability(logits).double().cpu().numpy()
             else:
                 # From memory too, as this batch was just read.
                 read = [segment_features(*block) for block in blocks(segments, batch.start, batch.stop)]
-                probabilities = running.probabilities(np.concatenate(read), mean_logit(logits).cpu().numpy())
+                probabilities = running.probabilities(np.concatenate(read), networks.mean_logit(logits).cpu().numpy())
             # Without any channel the head sees zeros and gives a number that means nothing.
             scored = valid.any(1).cpu().numpy()
             # NaN also marks what was skipped, so a broken model would look like a silent recording.
             if not np.isfinite(probabilities[scored]).all():
                 begin, end = segments.starts[batch.start], segments.starts[batch.stop - 1] + SEGMENT_SECONDS
                 place = f"{segments.recording.name} between {begin:g} and {end:g} s"
-                raise ValueError(why_not_finite(self.networks, place))
+                raise ValueError(networks.why_not_finite(self.networks, place))
             new = np.where(scored, probabilities, math.nan)[before:]
             before = max(before - len(batch), 0)
             if len(new):

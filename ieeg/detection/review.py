@@ -19,15 +19,8 @@ from mvpa_ts.ieeg.detection.detector import Detector
 from mvpa_ts.ieeg.detection.features import TrainingFeatures
 from mvpa_ts.ieeg.detection.linear import LinearPart, fit_linear, save_linear
 from mvpa_ts.ieeg.events import SeizureEvents, clip_events
+from mvpa_ts.ieeg.model import seen_subjects
 from mvpa_ts.ieeg.model.pretrained import folder_of
-from mvpa_ts.ieeg.model.seen_subjects import (
-    read_training_recordings,
-    read_training_subjects,
-    recording_hash,
-    save_training_channels,
-    save_training_subjects,
-    subject_hash,
-)
 from mvpa_ts.ieeg.recordings.annotations import is_seizure, read_seizures, write_events
 from mvpa_ts.ieeg.recordings.raw import RawSource
 from mvpa_ts.ieeg.recordings.recording import Recording
@@ -203,15 +196,15 @@ def retrain(
     save_linear(linear, partial)
     for baseline in fit_baselines(training):
         baseline.save(partial / f"{baseline.kind}.json")
-    subjects = read_training_subjects(source) or frozenset()
-    recordings = read_training_recordings(source)
+    subjects = seen_subjects.read_training_subjects(source) or frozenset()
+    recordings = seen_subjects.read_training_recordings(source)
     seen = [recording for _, recording in reviews]
-    save_training_subjects(
+    seen_subjects.save_training_subjects(
         partial,
-        {*subjects, *(subject_hash(recording.subject_name) for recording in seen)},
-        None if recordings is None else {*recordings, *(recording_hash(recording) for recording in seen)},
+        {*subjects, *(seen_subjects.subject_hash(recording.subject_name) for recording in seen)},
+        None if recordings is None else {*recordings, *(seen_subjects.recording_hash(recording) for recording in seen)},
     )
-    save_training_channels(partial, seen)
+    seen_subjects.save_training_channels(partial, seen)
     partial.rename(target)
     return linear
 

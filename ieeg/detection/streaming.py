@@ -17,16 +17,9 @@ import torch
 from torch import Tensor
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
+from mvpa_ts.ieeg.detection import networks
 from mvpa_ts.ieeg.detection.features import segment_features
 from mvpa_ts.ieeg.detection.linear import RunningPart, load_linear
-from mvpa_ts.ieeg.detection.networks import (
-    Networks,
-    mean_logit,
-    mean_threshold,
-    seizure_networks,
-    seizure_probability,
-    why_not_finite,
-)
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
 from mvpa_ts.ieeg.model.pretrained import folder_of
 from mvpa_ts.ieeg.model.seen_subjects import warn_of_other_channels
@@ -118,7 +111,7 @@ class StreamingDetector:
 
     def __init__(
         self,
-        model: Networks,
+        model: networks.Networks,
         sfreq: float,
         channel_names: Sequence[str],
         preprocessing: Preprocessing | Mapping[str, Any] | None = None,
@@ -129,7 +122,7 @@ class StreamingDetector:
         online: OnlineRule | None = None,
         threshold: float | None = None,
     ) -> None:
-        networks = seizure_networks(model)
+        loaded = networks.seizure_networks(model)
         linear = load_linear(model) if isinstance(model, (str, os.PathLike)) else None
         self._linear = None if linear is None else RunningPart(linear)
         self._buffer = _Buffer(len(channel_names))
@@ -153,7 +146,7 @@ class StreamingDetector:
         if isinstance(channels, str):
             raise ValueError(f"channels must be a list of names, or None for all, got {channels!r}")
         if threshold is None:
-            threshold = mean_threshold(networks) if self._linear is None else 0.5
+            threshold = networks.mean_threshold(loaded) if self._linear is None else 0.5
         self.preprocessing = preprocessing
         self.online = online_rule(online)
         self.threshold = EventRules(threshold=threshold).threshold  # out of range is an error there
@@ -170,7 +163,7 @@ class StreamingDetector:
         if channels is not None:
             self._channels = in_recording_order(channels, self._signal(1).channel_names)
         count = len(self._signal(1).channel_names)
-        self._streams = [StreamingMVPFormer(network, count) for network in networks]
+        self._streams = [StreamingMVPFormer(network, count) for network in loaded]
         self._recent: deque[float] = deque(maxlen=self.online.n)
         self._emitted = 0
         self._over = False
@@ -233,17 +226,17 @@ class StreamingDetector:
         if valid.any() and not math.isfinite(probability):
             first = start / self.preprocessing.sfreq
             place = f"the stream between {first:g} and {first + SEGMENT_SECONDS:g} s"
-            raise ValueError(why_not_finite([stream.model for stream in self._streams], place))
+            raise ValueError(networks.why_not_finite([stream.model for stream in self._streams], place))
         self._recent.append(probability)
         alarm = sum(value > self.threshold for value in self._recent) >= self.online.k
         return Decision(start / self.preprocessing.sfreq, probability, alarm)
 
     def _probability(self, values: Signal, valid: npt.NDArray[np.bool_], logits: list[Tensor]) -> float:
         if self._linear is None:
-            return float(seizure_probability(logits)) if valid.any() else math.nan
+            return float(networks.seizure_probability(logits)) if valid.any() else math.nan
         # A segment without a signal is passed on, too: it is one of the first minute.
         features = segment_features(values[None], valid[None])
-        return float(self._linear.probabilities(features, mean_logit(logits).cpu().numpy())[0])
+        return float(self._linear.probabilities(features, networks.mean_logit(logits).cpu().numpy())[0])
 
     @staticmethod
     @torch.inference_mode()

@@ -13,15 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from mvpa_ts.checks import warn
-from mvpa_ts.ieeg.recordings.guards import (
-    MAX_CHANNELS,
-    MAX_RATE,
-    check_local,
-    check_regular,
-    check_size,
-    damage_is_an_error,
-    read_text_bytes,
-)
+from mvpa_ts.ieeg.recordings import guards
 
 READ_ALL_THE_SAME = 'To read what is there, add --truncated read in a command, or pass truncated="read" in Python'
 _BRAINVISION_BYTES = {"INT_16": 2, "IEEE_FLOAT_32": 4}
@@ -61,7 +53,7 @@ def check_brainvision(path: Path, truncated: str = "error") -> list[str]:
     # Both are opened by MNE, relative to the header, wherever they point.
     for key in ("DataFile", "MarkerFile"):
         for name in values(key):
-            check_local(name, path, key)
+            guards.check_local(name, path, key)
             own = path.with_suffix(Path(name).suffix)
             if own.name != name and own.is_file():
                 warn(
@@ -69,14 +61,14 @@ def check_brainvision(path: Path, truncated: str = "error") -> list[str]:
                     f"renamed? Then write {own.name} in it"
                 )
     channels, interval = number("NumberOfChannels"), number("SamplingInterval")
-    if channels is None or not 1 <= channels <= MAX_CHANNELS or channels != int(channels):
-        raise ValueError(f"{path}: NumberOfChannels must lie between 1 and {MAX_CHANNELS}, got {channels}")
-    if interval is None or not 1e6 / MAX_RATE <= interval <= 1e6:
+    if channels is None or not 1 <= channels <= guards.MAX_CHANNELS or channels != int(channels):
+        raise ValueError(f"{path}: NumberOfChannels must lie between 1 and {guards.MAX_CHANNELS}, got {channels}")
+    if interval is None or not 1e6 / guards.MAX_RATE <= interval <= 1e6:
         raise ValueError(f"{path}: SamplingInterval must lie between 1 and 1,000,000 µs, got {interval}")
     if len(values("DataFile")) != 1:
         raise ValueError(f"{path} must name one DataFile, it names {len(values('DataFile'))}")
     data = path.parent / values("DataFile")[0]
-    check_regular(data)
+    guards.check_regular(data)
     if not any(values("MarkerFile")) and (marks := path.with_suffix(".vmrk")).is_file():
         warn(
             f"{path} names no MarkerFile, and {marks.name}, which lies beside it, is not read: write MarkerFile="
@@ -140,7 +132,7 @@ def header_text(path: Path) -> str:
 
     "ANSI" is the code page of the computer that wrote the file, as a rule Windows-1252.
     """
-    content = read_text_bytes(path)
+    content = guards.read_text_bytes(path)
     with suppress(UnicodeDecodeError):
         return content.decode("utf-8-sig")
     page = _stated_page(content)
@@ -168,7 +160,7 @@ def in_utf8(path: Path, folder: Path) -> Path:
     if (data := line("DataFile").search(text)) is not None:
         text = stated(text, "DataFile", os.path.abspath(path.parent / data[2].strip()))
     if (marks := line("MarkerFile").search(text)) is not None and (file := path.parent / marks[2].strip()).is_file():
-        copy, page = stated(header_text(file), "Codepage", "UTF-8"), _stated_page(read_text_bytes(file))
+        copy, page = stated(header_text(file), "Codepage", "UTF-8"), _stated_page(guards.read_text_bytes(file))
         if page in ("", "utf-8", "utf8"):
             warn(f"{file.name} is not UTF-8 and names no other code page: read as Windows-1252")
         # Words of Western Europe hardly have three such letters in a row, those of other alphabets have no others.
@@ -245,13 +237,13 @@ def check_gdf(path: Path) -> tuple[str, ...]:
         numerator, denominator = struct.unpack_from("<II", fixed, 244)
         (channels,) = struct.unpack_from("<I" if old else "<H", fixed, 252)
         header = struct.unpack_from("<q", fixed, 184)[0] if old else struct.unpack_from("<H", fixed, 184)[0] * 256
-        if not 1 <= channels <= MAX_CHANNELS:
-            raise ValueError(f"{path}: a GDF file must have between 1 and {MAX_CHANNELS} channels, got {channels}")
+        if not 1 <= channels <= guards.MAX_CHANNELS:
+            raise ValueError(f"{path}: a GDF file must have 1 to {guards.MAX_CHANNELS} channels, got {channels}")
         if header != 256 * (channels + 1):
             raise ValueError(
                 f"{path} is damaged: a header of {channels} channels must have {256 * (channels + 1)} bytes"
             )
-        check_size(path, header, f"{channels} channels")
+        guards.check_size(path, header, f"{channels} channels")
         # The length of a record is a fraction, and MNE would divide by zero.
         if records < 0 or not numerator or not denominator:
             raise ValueError(f"{path} is damaged: {records} records of {numerator}/{denominator} s")
@@ -264,7 +256,7 @@ def check_gdf(path: Path) -> tuple[str, ...]:
         types = np.frombuffer(variable, "<i4", channels, 220 * channels)
         if not np.isfinite(limits).all():
             raise ValueError(f"{path} is damaged: a physical minimum or maximum is not a finite number")
-        if (samples < 1).any() or samples.max() * denominator / numerator > MAX_RATE:
+        if (samples < 1).any() or samples.max() * denominator / numerator > guards.MAX_RATE:
             raise ValueError(
                 f"{path} is damaged: channels have between {samples.min()} and {samples.max()} samples a record"
             )
@@ -282,7 +274,7 @@ def check_gdf(path: Path) -> tuple[str, ...]:
             raise ValueError(f"{path} is truncated: its table of events has {len(table)} bytes")
         # Version 1 keeps the rate in three bytes and the number in four, version 2 the other way round.
         count = struct.unpack_from("<I", table, 4)[0] if version < 1.94 else int.from_bytes(table[1:4], "little")
-        check_size(path, end + 8 + count * (12 if table[0] == 3 else 6), f"{count} events")
+        guards.check_size(path, end + 8 + count * (12 if table[0] == 3 else 6), f"{count} events")
     return names
 
 
@@ -294,7 +286,7 @@ def check_fif(path: Path) -> list[Path]:
     files = [path]
     for file in files:
         for name in _following_parts(file):
-            check_local(name, file, "next part")
+            guards.check_local(name, file, "next part")
             following = file.parent / name
             if following not in files and following.exists():
                 files.append(following)
@@ -303,11 +295,11 @@ def check_fif(path: Path) -> list[Path]:
 
 def _following_parts(path: Path) -> list[str]:
     """What a FIF file calls its next part; a ValueError where a tag does not fit into the file."""
-    check_regular(path)
+    guards.check_regular(path)
     packed = path.name.lower().endswith(".gz")
     size = _unpacked_size(path) if packed else os.path.getsize(path)
     names: list[str] = []
-    with damage_is_an_error(path), gzip.open(path) if packed else path.open("rb") as file:
+    with guards.damage_is_an_error(path), gzip.open(path) if packed else path.open("rb") as file:
 
         def tag(pos: int) -> tuple[int, int, int]:
             """Kind, size and `next` of the tag at `pos`."""
@@ -365,7 +357,7 @@ def _unpacked_size(path: Path) -> int:
     """Bytes in a ``.gz`` file; a ValueError where a few bytes unpack to more than any signal does."""
     # A signal packs to a tenth or so. A file that unpacks to much more was made to fill the memory.
     limit = 1000 * os.path.getsize(path) + 2**20
-    with damage_is_an_error(path), gzip.open(path) as file:
+    with guards.damage_is_an_error(path), gzip.open(path) as file:
         size = 0
         while block := file.read(2**20):
             size += len(block)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 from numpy.typing import ArrayLike
 
 from mvpa_ts.checks import listed, warn
+from mvpa_ts.ieeg.recordings import bids, edf, headers
 from mvpa_ts.ieeg.recordings.annotations import (
     OPEN_SECONDS,
     bad_spans,
@@ -26,37 +27,8 @@ from mvpa_ts.ieeg.recordings.annotations import (
     warn_of_contradictions,
     warn_of_other_seizures,
 )
-from mvpa_ts.ieeg.recordings.bids import (
-    apply_rows,
-    beside,
-    bids_path,
-    bids_root,
-    read_channel_table,
-    read_participant,
-    read_start_and_line,
-    rows_of_channels,
-    sidecar,
-    stated_filters,
-    warn_of_other_rate,
-)
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
-from mvpa_ts.ieeg.recordings.edf import (
-    ANNOTATIONS,
-    EDF_SUFFIXES,
-    annotations_of_lines,
-    check_edf,
-    read_header,
-    relative_rates,
-)
 from mvpa_ts.ieeg.recordings.guards import check_regular, damage_is_an_error
-from mvpa_ts.ieeg.recordings.headers import (
-    bad_intervals,
-    brainvision_units,
-    check_brainvision,
-    check_fif,
-    check_gdf,
-    in_utf8,
-)
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts, real_numbers, with_notes
 from mvpa_ts.ieeg.recordings.units import stated_units, types_by_units, with_units_of_table
@@ -182,31 +154,30 @@ def read_recording(
     check_kind(path)
     _check_header(path, truncated)
     with damage_is_an_error(path):
-        bids = bids_path(path)
-        raw, dropped, kept, units = _read_raw(path, bids, rate, channels)
+        location = bids.bids_path(path)
+        raw, dropped, kept, units = _read_raw(path, location, rate, channels)
         _check_length(path, raw)
         recording = recording_from_raw(
             raw,
             name=_stem(path),
-            subject=subject or (f"sub-{bids.subject}" if bids is not None else _stem(path)),
+            subject=subject or (f"sub-{location.subject}" if location is not None else _stem(path)),
             unit=unit,
             units=units,
-            seizures=_sidecar_seizures(path, bids, raw, open_seconds, seizure_words, cut_short=truncated == "read"),
+            seizures=_sidecar_seizures(path, location, raw, open_seconds, seizure_words, cut_short=truncated == "read"),
             open_seconds=open_seconds,
             channels=kept if channels is not None or rate is not None else None,
             seizure_words=seizure_words,
         )
         # Of the whole file, not of what `recording_from_raw` was given: the slower channels were left out before.
         recording.dropped = dropped
-        if (table := sidecar(path, bids, "channels.tsv")) is not None:
+        if (table := bids.sidecar(path, location, "channels.tsv")) is not None:
             # The narrower of what table and header state.
-            for key, value in stated_filters(table, recording.sfreq).items():
+            for key, value in bids.stated_filters(table, recording.sfreq).items():
                 header = recording.metadata.get(key, value)
                 recording.metadata[key] = min(value, header) if key == "lowpass" else max(value, header)
-        if bids is not None:
-            recording.metadata |= read_participant(Path(bids.root), f"sub-{bids.subject}") | read_start_and_line(
-                path, bids, recording.sfreq, recording.duration
-            )
+        if location is not None:
+            recording.metadata |= bids.read_participant(Path(location.root), f"sub-{location.subject}")
+            recording.metadata |= bids.read_start_and_line(path, location, recording.sfreq, recording.duration)
     return recording
 
 
@@ -227,20 +198,20 @@ def _check_header(path: Path, truncated: str) -> None:
     kind = path.suffix.lower()
     # MNE renames repeated channels; only the header knows that they were one name.
     names: Sequence[str] = ()
-    if kind in EDF_SUFFIXES:
-        header = check_edf(path, truncated)
-        names = [label for label in header.labels if label not in ANNOTATIONS]
+    if kind in edf.EDF_SUFFIXES:
+        header = edf.check_edf(path, truncated)
+        names = [label for label in header.labels if label not in edf.ANNOTATIONS]
         record = sum(header.samples) * header.width
         present = (os.path.getsize(path) - header.size) // record
         if truncated == "read" and present < header.records:
             length, stated = present * header.seconds, header.records * header.seconds
             warn(f"{path} is truncated: {length:g} s of {stated:g} s are read")
     elif kind == ".vhdr":
-        names = check_brainvision(path, truncated)
+        names = headers.check_brainvision(path, truncated)
     elif kind == ".gdf":
-        names = check_gdf(path)
+        names = headers.check_gdf(path)
     else:
-        check_fif(path)
+        headers.check_fif(path)
     if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
         examples = ", ".join(f"{name} is read as {name}-0, {name}-1" for name in repeated[:3])
         warn(f"{path} has {len(repeated)} channel names more than once: {examples}. The channels cannot be told apart")
@@ -382,8 +353,8 @@ def warn_of_shared_names(files: Iterable[Path]) -> None:
     files = [*files]
     data_sets: dict[str, set[Path]] = {}
     for file in files:
-        if (bids := bids_path(file)) is not None:
-            data_sets.setdefault(f"sub-{bids.subject}", set()).add(Path(bids.root))
+        if (location := bids.bids_path(file)) is not None:
+            data_sets.setdefault(f"sub-{location.subject}", set()).add(Path(location.root))
     if several := {subject: sorted(roots) for subject, roots in data_sets.items() if len(roots) > 1}:
         subject, roots = next(iter(several.items()))
         others = f" (and {len(several) - 1} more names)" if len(several) > 1 else ""
@@ -396,7 +367,7 @@ def warn_of_shared_names(files: Iterable[Path]) -> None:
         if not _is_swec(file):
             named.setdefault(_stem(file), []).append(file)
     for name, alike in named.items():
-        alike = [file for file in alike if bids_path(file) is None] if len(alike) > 1 else alike
+        alike = [file for file in alike if bids.bids_path(file) is None] if len(alike) > 1 else alike
         if len({file.parent for file in alike}) > 1:
             warn(
                 f"{alike[0]} and {alike[1]} count as one subject, {name!r}, {len(alike)} files in all, because the "
@@ -405,16 +376,16 @@ def warn_of_shared_names(files: Iterable[Path]) -> None:
             )
 
 
-def _is_later_part(folder: Path, name: str, beside: set[str]) -> bool:
+def _is_later_part(folder: Path, name: str, others: set[str]) -> bool:
     """Whether a file is a part, but not the first, of a FIF file that MNE split: "-1" or BIDS's "_split-02"."""
     if "_split-" in name and ".fif" in name:
         return "_split-01" not in name
     match = re.fullmatch(r"(.+)-\d+(\.fif(?:\.gz)?)", name)
-    if match is None or match[1] + match[2] not in beside:
+    if match is None or match[1] + match[2] not in others:
         return False
     # "night-1.fif" may also be a recording of its own: the first part knows which files follow it.
     try:
-        return folder / name in check_fif(folder / (match[1] + match[2]))
+        return folder / name in headers.check_fif(folder / (match[1] + match[2]))
     except (ValueError, OSError):  # damaged: reading it will say so
         return False
 
@@ -430,27 +401,27 @@ def _stem(path: Path) -> str:
 
 
 def _read_raw(
-    path: Path, bids: Any, rate: float | None, channels: Sequence[str] | None
+    path: Path, location: Any, rate: float | None, channels: Sequence[str] | None
 ) -> tuple[mne.io.BaseRaw, dict[str, str], list[str], dict[str, str] | None]:
     """The file as a Raw with EEG channels at their own rate, what is left out and why, what is kept, stated units."""
-    table = sidecar(path, bids, "channels.tsv")
-    if table is None and bids is None:
+    table = bids.sidecar(path, location, "channels.tsv")
+    if table is None and location is None:
         _warn_of_name(path, ("channels.tsv",), "lists the channels", "channels.tsv")
-    if (table is not None or bids is not None) and bids_root(path) is None:
+    if (table is not None or location is not None) and bids.bids_root(path) is None:
         # Without the file's name, so that it is said once for a folder.
         what = f"sub-… in the names of {path.parent}" if table is None else str(table)
         warn(f"{what} is used as in BIDS, though no dataset_description.json lies above it")
     raw = _open_raw(path)
     stored_names = list(raw.ch_names)
-    texts = brainvision_units(path) if path.suffix.lower() == ".vhdr" else []
+    texts = headers.brainvision_units(path) if path.suffix.lower() == ".vhdr" else []
     no_voltage = types_by_units(raw, texts)
-    rows = {} if table is None else rows_of_channels(stored_names, read_channel_table(table), str(table))
-    apply_rows(raw, rows)
+    rows = {} if table is None else bids.rows_of_channels(stored_names, bids.read_channel_table(table), str(table))
+    bids.apply_rows(raw, rows)
     kept, dropped = eeg_channels(raw, channels, path.name)
     for name in dropped.keys() & no_voltage.keys() - rows.keys():
         dropped[name] += f", as its unit is {no_voltage[name]!r}"
-    shares = relative_rates(raw)
-    warn_of_other_rate(rows, dict(zip(stored_names, shares * raw.info["sfreq"], strict=True)), str(table))
+    shares = edf.relative_rates(raw)
+    bids.warn_of_other_rate(rows, dict(zip(stored_names, shares * raw.info["sfreq"], strict=True)), str(table))
     if rate is not None:
         rates = shares * raw.info["sfreq"]
         other = [index for index in kept if not math.isclose(rates[index], rate, rel_tol=1e-6)]
@@ -466,16 +437,18 @@ def _read_raw(
     own_shares = set(shares[kept].tolist())
     slower = len(own_shares) == 1 and own_shares != {1.0}
     names = [raw.ch_names[index] for index in kept]
-    if path.suffix.lower() in EDF_SUFFIXES and (slower or (rate is not None and own_shares != {1.0})):
+    if path.suffix.lower() in edf.EDF_SUFFIXES and (slower or (rate is not None and own_shares != {1.0})):
         # A faster channel, such as an EKG, is no EEG; without it MNE reads the others right.
         own_rate = [name for name, share in zip(stored_names, shares, strict=True) if share in own_shares]
         raw = _open_raw(path, own_rate)
-        apply_rows(raw, rows)
+        bids.apply_rows(raw, rows)
     units = stated_units(raw)
     if units is not None:
-        if path.suffix.lower() in EDF_SUFFIXES:
-            header = read_header(path)
-            texts = [text for text, label in zip(header.units, header.labels, strict=True) if label not in ANNOTATIONS]
+        if path.suffix.lower() in edf.EDF_SUFFIXES:
+            header = edf.read_header(path)
+            texts = [
+                text for text, label in zip(header.units, header.labels, strict=True) if label not in edf.ANNOTATIONS
+            ]
         # What MNE does not know it calls n/a, and the user could not tell "10uV" from none.
         if texts:
             names_of = [rows.get(name, {"name": name})["name"] for name in stored_names]
@@ -500,8 +473,8 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
             if path.suffix.lower() == ".vhdr" and (not_text or isinstance(error, LookupError)):
                 # MNE reads marks in UTF-8 alone, and knows few names of code pages.
                 with tempfile.TemporaryDirectory() as folder:
-                    raw = mne.io.read_raw(in_utf8(path, Path(folder)), preload=False, verbose="warning")
-            elif not_text and path.suffix.lower() in EDF_SUFFIXES:
+                    raw = mne.io.read_raw(headers.in_utf8(path, Path(folder)), preload=False, verbose="warning")
+            elif not_text and path.suffix.lower() in edf.EDF_SUFFIXES:
                 # EDF+ wants UTF-8, and many older programs wrote Latin-1, which any bytes are.
                 encoding = "latin1"
                 raw = mne.io.read_raw(path, preload=False, verbose="warning", encoding=encoding, **options)
@@ -512,18 +485,18 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
             else:
                 raise
         said = [*dict.fromkeys(str(warning.message) for warning in caught)]
-        if path.suffix.lower() in EDF_SUFFIXES and any("annotation" in text and "outside" in text for text in said):
+        if path.suffix.lower() in edf.EDF_SUFFIXES and any("annotation" in text and "outside" in text for text in said):
             # MNE cuts annotations to the recording; `stated_seizures` does so too, but says what it leaves out.
             uncut = mne.read_annotations(path, encoding=encoding)
             raw.annotations.delete(range(len(raw.annotations)))
             raw.annotations.append(uncut.onset, uncut.duration, uncut.description)
             said = [text for text in said if "outside" not in text]
-        if path.suffix.lower() == ".vhdr" and (intervals := bad_intervals(path)):
+        if path.suffix.lower() == ".vhdr" and (intervals := headers.bad_intervals(path)):
             for place, mark in enumerate(raw.annotations):
                 channels = intervals.get(round(mark["onset"] * raw.info["sfreq"]) + 1, ())
                 if channels and mark["description"].startswith("Bad Interval") and max(channels) <= len(raw.ch_names):
                     raw.annotations.ch_names[place] = tuple(raw.ch_names[number - 1] for number in sorted(channels))
-        for onset, duration, text in annotations_of_lines(path) if path.suffix.lower() in EDF_SUFFIXES else ():
+        for onset, duration, text in edf.annotations_of_lines(path) if path.suffix.lower() in edf.EDF_SUFFIXES else ():
             raw.annotations.append(onset + raw.first_time, duration, text)
     # Opened a second time, the file has nothing new to say.
     for text in said if include is None else ():
@@ -538,22 +511,22 @@ def _warn_of_name(path: Path, names: Sequence[str], what: str, suffix: str) -> N
         if (path.parent / name).is_file():
             warn(
                 f"{path.parent / name} is not read. If it {what} of {path.name}, "
-                f"{'call it' if name.endswith('.tsv') else 'write them into'} {beside(path, suffix).name}"
+                f"{'call it' if name.endswith('.tsv') else 'write them into'} {bids.beside(path, suffix).name}"
             )
 
 
 def events_table(path: Path) -> Path:
     """The table beside a file that states its seizures, whether it is there or not: s1_events.tsv for s1.edf."""
-    return beside(path, "events.tsv")
+    return bids.beside(path, "events.tsv")
 
 
 def _sidecar_seizures(
-    path: Path, bids: Any, raw: mne.io.BaseRaw, open_seconds: float | None, words: Sequence[str], *, cut_short: bool
+    path: Path, location: Any, raw: mne.io.BaseRaw, open_seconds: float | None, words: Sequence[str], *, cut_short: bool
 ) -> list[Interval] | None:
     """Seizures of the table beside the file, or None if there is none or it says nothing of seizures."""
-    table = sidecar(path, bids, "events.tsv")
+    table = bids.sidecar(path, location, "events.tsv")
     if table is None:
-        if bids is None:
+        if location is None:
             endings = (".tsv", ".csv", "_events.csv", ".csv_bi", ".tse", ".tse_bi", f"{path.suffix}.seizures")
             names = ("events.tsv", *(f"{_stem(path)}{ending}" for ending in endings))
             _warn_of_name(path, names, "lists the seizures", "events.tsv")
@@ -570,7 +543,7 @@ def _sidecar_seizures(
     for event, channels, *_ in rows:
         for onset, offset in bad_spans([event]):
             raw.annotations.append(onset + raw.first_time, offset - onset, "BAD_", ch_names=[channels])
-    if (levels := sidecar(path, bids, "events.json")) is not None:
+    if (levels := bids.sidecar(path, location, "events.json")) is not None:
         warn_of_codes(levels, [text for _, _, text in events], path.name, words)
     seizures = stated_seizures(events, duration, open_seconds, path.name, words=words)
     if seizures is not None:

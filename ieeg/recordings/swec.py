@@ -18,15 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mvpa_ts.checks import warn
+from mvpa_ts.ieeg.recordings import hdf5
 from mvpa_ts.ieeg.recordings.guards import MAX_CHANNELS, damage_is_an_error
-from mvpa_ts.ieeg.recordings.hdf5 import (
-    check_heaps,
-    local_dataset,
-    local_object,
-    open_hdf5,
-    small_array,
-    small_attribute,
-)
 from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, Signal
 
@@ -128,7 +121,7 @@ class SwecSource:
             # Two handles at a time: reading goes from a part to the next one, and a subject may have hundreds.
             while len(self._open) > 1:
                 self._open.pop(next(iter(self._open))).file.close()
-            file = open_hdf5(self.parts[index].path, rdcc_nbytes=0)
+            file = hdf5.open_hdf5(self.parts[index].path, rdcc_nbytes=0)
             dataset = file[SIGNAL]
             width = dataset.chunks[1] if dataset.chunks else None
             self._open[index] = Handle(file, dataset, dataset.shape, dataset.dtype, width)
@@ -179,7 +172,7 @@ def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Re
     channels: int | None = None
     parts: list[Part] = []
     for part_path in paths:
-        with damage_is_an_error(part_path), open_hdf5(part_path) as file:
+        with damage_is_an_error(part_path), hdf5.open_hdf5(part_path) as file:
             shape = _signal(file, part_path, virtual=False).shape
             own_rate = _rate(file, part_path)
         if channels not in (None, shape[0]) or rate not in (None, own_rate):
@@ -253,8 +246,8 @@ def _read_total(
     total: Path, parts: list[Part], rate: float | None, channels: int | None
 ) -> tuple[float, int, list[Part], list[Interval] | None, dict[str, Any]]:
     """What the total file says, with the parts to read; raises where it contradicts the parts."""
-    check_heaps(total)
-    with damage_is_an_error(total), open_hdf5(total) as file:
+    hdf5.check_heaps(total)
+    with damage_is_an_error(total), hdf5.open_hdf5(total) as file:
         signal = _signal(file, total, virtual=True)
         own_rate = _rate(file, total)
         if rate not in (None, own_rate):
@@ -267,14 +260,14 @@ def _read_total(
         else:
             _check_sources(total, signal, parts, file)
         seizures = _seizures(file, total)
-        stated = {key: _plain(small_attribute(file, key, texts=True)) for key in ("age", "sex")}  # never a name
+        stated = {key: _plain(hdf5.small_attribute(file, key, texts=True)) for key in ("age", "sex")}  # never a name
         attributes = {key: value for key, value in stated.items() if value is not None}
     return own_rate, signal.shape[0], parts, seizures, attributes
 
 
 def _check_sources(total: Path, signal: h5py.Dataset, parts: list[Part], file: h5py.File) -> None:
     """Compare a virtual data set with the parts of its own folder, which are read whatever it points at."""
-    info = small_array(file, "info/files", MAX_PARTS)
+    info = hdf5.small_array(file, "info/files", MAX_PARTS)
     listed = [] if info is None else [Path(_text(name)).name for name in np.ravel(info)]
     names = {file_part.path.name for file_part in parts}
     absent = [name for name in listed if _PART.fullmatch(name) and name not in names]
@@ -304,19 +297,19 @@ def _check_sources(total: Path, signal: h5py.Dataset, parts: list[Part], file: h
 
 def _signal(file: h5py.File, path: Path, virtual: bool) -> h5py.Dataset:
     """`data/ieeg` after a check of its shape."""
-    dataset = local_dataset(file, SIGNAL, virtual=virtual)
+    dataset = hdf5.local_dataset(file, SIGNAL, virtual=virtual)
     if dataset.ndim != 2 or min(dataset.shape) == 0:
         raise ValueError(f"{path}: {SIGNAL} must have shape (channels, samples), it has {dataset.shape}")
     if len(dataset) > MAX_CHANNELS:
         raise ValueError(f"{path}: {SIGNAL} must have at most {MAX_CHANNELS} channels, it has {len(dataset)}")
-    stated = small_attribute(file, "channels")
+    stated = hdf5.small_attribute(file, "channels")
     if stated is not None and len(stated) == 1 and stated.dtype.kind in "iuf" and stated[0] != len(dataset):
         raise ValueError(f"{path} states {stated[0]} channels and holds {len(dataset)}")
     return dataset
 
 
 def _rate(file: h5py.File, path: Path) -> float:
-    value = small_attribute(file, "sampling_rate")
+    value = hdf5.small_attribute(file, "sampling_rate")
     if value is None or len(value) != 1 or value.dtype.kind not in "iuf" or float(value[0]) not in RATES:
         stated = "none" if value is None else value.tolist()
         raise ValueError(f"{path}: sampling_rate must be 512 or 1024 Hz, got {stated}")
@@ -325,7 +318,7 @@ def _rate(file: h5py.File, path: Path) -> float:
 
 def _seizures(file: h5py.File, path: Path) -> list[Interval] | None:
     """Compound or group with onsets and offsets in seconds, each (n,) or (n, 1)."""
-    stored = local_object(file, SEIZURES)
+    stored = hdf5.local_object(file, SEIZURES)
     if stored is None:
         # A damaged name would make the seizures vanish without a word.
         if others := sorted(set(file["data"]) - {"ieeg"}):
@@ -337,11 +330,11 @@ def _seizures(file: h5py.File, path: Path) -> list[Interval] | None:
     columns: dict[str, Any] = {}
     if isinstance(getattr(stored, "dtype", None), np.dtype):
         names = stored.dtype.names or ()
-        table = small_array(file, SEIZURES, MAX_SEIZURES)
+        table = hdf5.small_array(file, SEIZURES, MAX_SEIZURES)
         columns = {name: table[name] for name in names} if table is not None else {}
     else:
         names = tuple(stored)
-        columns = {name: small_array(file, f"{SEIZURES}/{name}", MAX_SEIZURES) for name in names if name in _TIMES}
+        columns = {name: hdf5.small_array(file, f"{SEIZURES}/{name}", MAX_SEIZURES) for name in names if name in _TIMES}
     if not set(_TIMES) <= set(columns):
         raise ValueError(f"{path}: {SEIZURES} must hold onsets and offsets, it holds {list(names)[:20]}")
     onsets, offsets = (np.ravel(columns[name]).astype(np.float64) for name in _TIMES)

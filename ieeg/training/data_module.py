@@ -19,15 +19,7 @@ from mvpa_ts.ieeg.preprocessing.selection import with_channels
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.subjects import subject_of_each
 from mvpa_ts.ieeg.recordings.swec_table import identity, warn_of_missing_subjects
-from mvpa_ts.ieeg.training.division import (
-    check_channel_counts,
-    check_copies,
-    check_lists,
-    check_seizures,
-    divided_by_subject,
-    found_recordings,
-    long_enough,
-)
+from mvpa_ts.ieeg.training import division
 from mvpa_ts.ieeg.training.sampling import Balance, EndlessBatches, FixedBatches, SpanSampler, check_balance
 from mvpa_ts.ieeg.training.similarity import TWO_MINUTES
 from mvpa_ts.ieeg.training.spans import HeldSegments, SpanDataset, collate
@@ -209,7 +201,7 @@ class RecordingDataModule(pl.LightningDataModule):
             self.past = config.amplitude == "bands"
             if self.channels == "all" and config.attention == "mvpa":
                 # Now, not when the first batch of that recording comes after an hour.
-                check_channel_counts([*train, *held_out], config.channel_rows)
+                division.check_channel_counts([*train, *held_out], config.channel_rows)
         self.training = self._dataset([self._segments(item) for item in train], "training")
         if held_out:
             self.validation = self._dataset([self._segments(item) for item in held_out], "validation")
@@ -221,17 +213,20 @@ class RecordingDataModule(pl.LightningDataModule):
         """Recordings that train and those that validate, opened once."""
         if self._recordings is None:
             train, held_out = self._divided()
-            check_copies(train, held_out, self.allow_duplicates)
+            division.check_copies(train, held_out, self.allow_duplicates)
             self._recordings = train, held_out
         return self._recordings
 
     def _divided(self) -> tuple[list[Recording], list[Recording]]:
         """Split the recordings into those that train and those that validate."""
         if self.simulation is not None:
-            return divided_by_subject(self.simulation.recordings(), self.validation_subjects, self.allow_duplicates)
-        sources, held_out = found_recordings(self.sources or ()), found_recordings(self.validation_sources or ())
+            return division.divided_by_subject(
+                self.simulation.recordings(), self.validation_subjects, self.allow_duplicates
+            )
+        sources = division.found_recordings(self.sources or ())
+        held_out = division.found_recordings(self.validation_sources or ())
         # By file, as a file in both lists would be scored after training on it.
-        check_lists(sources, held_out)
+        division.check_lists(sources, held_out)
         named = [*(self.sources or ()), *(self.validation_sources or ())]
         warn_of_missing_subjects(
             [item for item in named if isinstance(item, (str, Path))],
@@ -239,7 +234,7 @@ class RecordingDataModule(pl.LightningDataModule):
         )
         recordings = self._read([*sources, *held_out])
         if self.validation_sources is None:
-            return divided_by_subject(recordings, self.validation_subjects, self.allow_duplicates)
+            return division.divided_by_subject(recordings, self.validation_subjects, self.allow_duplicates)
         if not sources:
             raise ValueError(
                 "no recording is left for training: list some files in recordings, and others in validation_recordings"
@@ -252,7 +247,7 @@ class RecordingDataModule(pl.LightningDataModule):
         span, shared = self.context + self.windows, self.context + 1
         if use == "validation":
             span, shared = self.context + TWO_MINUTES, TWO_MINUTES + 1
-        return SpanDataset(long_enough(segments, span, use), span, window=shared, past=self.past)
+        return SpanDataset(division.long_enough(segments, span, use), span, window=shared, past=self.past)
 
     def _padded(self) -> int:
         """Length of padded spans in validation, so that a short span does not depend on the others in its batch."""
@@ -392,7 +387,7 @@ class SeizureDataModule(RecordingDataModule):
         super().setup(stage)
         # Half of the draws need a seizure, so this is said before the first batch.
         if self.balance == "ictal" and self.training is not None:
-            check_seizures([item.recording for item in self.training.segments])
+            division.check_seizures([item.recording for item in self.training.segments])
         datasets = [dataset for dataset in (self.training, self.validation) if dataset is not None]
         recordings = [item.recording for dataset in datasets for item in dataset.segments]
         # An unlabelled seizure would teach the model that it is none.

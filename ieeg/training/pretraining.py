@@ -14,17 +14,9 @@ from mvpa_ts.ieeg.model.configuration import MVPFormerConfig, mvpformer_tiny
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.random_streams import stream_seed
 from mvpa_ts.ieeg.recordings.swec_table import identity
+from mvpa_ts.ieeg.training import similarity
 from mvpa_ts.ieeg.training.contrastive import Pool, Spans, contrastive_logits, info_nce, mean_loss
 from mvpa_ts.ieeg.training.module import RECORD, TrainingModule
-from mvpa_ts.ieeg.training.similarity import (
-    REFERENCES,
-    STATES,
-    TWO_MINUTES,
-    Rows,
-    Similarity,
-    rows_of,
-    three_reference_similarity,
-)
 from mvpa_ts.ieeg.training.spans import real_tokens, unfold_windows
 
 __all__ = ["PretrainingModule", "info_nce", "load_pretrained", "measure_similarity"]
@@ -104,8 +96,8 @@ class PretrainingModule(TrainingModule):
             # In a fork of the random stream, so that nothing the caller draws changes the model.
             self.model = MVPFormer(self.architecture)
         self.model.set_gradient_checkpointing(gradient_checkpointing)
-        self._rows: list[Rows] = []
-        self.similarity: Similarity | None = None
+        self._rows: list[similarity.Rows] = []
+        self.similarity: similarity.Similarity | None = None
 
     def loss_and_accuracy(
         self, batch: Mapping[str, Any], generator: torch.Generator, *, shared: int = 0
@@ -172,8 +164,8 @@ class PretrainingModule(TrainingModule):
         size = len(embeddings)
         self.log("validation/loss", loss, prog_bar=True, sync_dist=True, batch_size=size)
         self.log("validation/accuracy", accuracy, sync_dist=True, batch_size=size)
-        similarity = three_reference_similarity(prediction, embeddings, real=real, generator=generator)
-        self._rows.append(rows_of(similarity, batch["ictal"], batch["subject"], _names(batch), batch["start"]))
+        measured = similarity.three_reference_similarity(prediction, embeddings, real=real, generator=generator)
+        self._rows.append(similarity.rows_of(measured, batch["ictal"], batch["subject"], _names(batch), batch["start"]))
 
     def on_validation_epoch_end(self) -> None:
         """Log mean similarities over all processes; `similarity` holds them by segment."""
@@ -183,10 +175,10 @@ class PretrainingModule(TrainingModule):
             gathered: list[Any] = [None] * self.trainer.world_size
             torch.distributed.all_gather_object(gathered, rows)
             rows = [batch for of_rank in gathered for batch in of_rank]
-        self.similarity = Similarity(rows)
+        self.similarity = similarity.Similarity(rows)
         overall = self.similarity.overall().set_index("state")
-        for state in ("all", *STATES):
-            for reference in REFERENCES:
+        for state in ("all", *similarity.STATES):
+            for reference in similarity.REFERENCES:
                 if state in overall.index:
                     name = f"similarity/{reference}" if state == "all" else f"similarity/{state}/{reference}"
                     self.log(name, overall[reference][state], rank_zero_only=True)
@@ -231,7 +223,7 @@ def predict_windows(model: MVPFormer, batch: Mapping[str, Any], windows: int) ->
     return embeddings, model.predict(features).unflatten(0, (B, windows)), real
 
 
-def measure_similarity(model: MVPFormer, batches: Iterable[Mapping[str, Any]], seed: int = 0) -> Similarity:
+def measure_similarity(model: MVPFormer, batches: Iterable[Mapping[str, Any]], seed: int = 0) -> similarity.Similarity:
     """Measure the three-reference similarity of a model over batches, as of `RecordingDataModule.val_dataloader`.
 
     With the same batches and seed, all models are compared with the same random references.
@@ -248,12 +240,12 @@ def measure_similarity(model: MVPFormer, batches: Iterable[Mapping[str, Any]], s
         for number, batch in enumerate(batches):
             rows.append(_similarity_rows(model, batch, stream_seed(seed, "references", number)))
     model.train(training)
-    return Similarity(rows)
+    return similarity.Similarity(rows)
 
 
 def _predict_with_references(model: MVPFormer, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
     """Predict like `predict_windows`, in the first window only; two whole minutes follow each of its segments."""
-    needed = model.config.context + TWO_MINUTES
+    needed = model.config.context + similarity.TWO_MINUTES
     if (S := batch["signal"].shape[2] // SEGMENT_SAMPLES) < needed:
         raise ValueError(
             f"spans must hold the context and two minutes, {needed} segments, to be compared with what follows, got "
@@ -262,11 +254,11 @@ def _predict_with_references(model: MVPFormer, batch: Mapping[str, Any]) -> tupl
     return predict_windows(model, batch, 1)
 
 
-def _similarity_rows(model: MVPFormer, batch: Mapping[str, Any], seed: int) -> Rows:
+def _similarity_rows(model: MVPFormer, batch: Mapping[str, Any], seed: int) -> similarity.Rows:
     embeddings, prediction, real = _predict_with_references(model, batch)
     generator = torch.Generator(embeddings.device).manual_seed(seed)
-    similarity = three_reference_similarity(prediction, embeddings, real=real, generator=generator)
-    return rows_of(similarity, batch["ictal"], batch["subject"], _names(batch), batch["start"])
+    measured = similarity.three_reference_similarity(prediction, embeddings, real=real, generator=generator)
+    return similarity.rows_of(measured, batch["ictal"], batch["subject"], _names(batch), batch["start"])
 
 
 def load_pretrained(checkpoint: str | Path) -> MVPFormer:

@@ -10,16 +10,8 @@ import torch
 from einops import parse_shape, rearrange
 from torch import Tensor, nn
 
+from mvpa_ts.attention import functional
 from mvpa_ts.attention.cache import KeyValueCache
-from mvpa_ts.attention.functional import (
-    COMPONENTS,
-    Implementation,
-    check_floats,
-    check_options,
-    checked_components,
-    merged_mask,
-    mvpa_attention,
-)
 from mvpa_ts.attention.last_segment import last_segment_attention
 
 # einops remembers each type it meets, and torch.compile guards that memory: a parameter first met while a network is
@@ -76,13 +68,13 @@ class MVPAttention(nn.Module):
         causal: bool = True,
         window: int | None = None,
         dense_last_segment: bool = False,
-        components: Iterable[str] = COMPONENTS,
+        components: Iterable[str] = functional.COMPONENTS,
         dropout: float = 0.0,
         channel_distance: Literal["absolute", "signed"] = "absolute",
         row_order: Literal["distance", "released"] = "distance",
         channel_window: int | None = None,
         beyond: Literal["error", "clamp"] = "error",
-        impl: Implementation = "auto",
+        impl: functional.Implementation = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -92,7 +84,7 @@ class MVPAttention(nn.Module):
             raise ValueError(f"dim ({dim}) must be a multiple of num_heads ({num_heads})")
         if num_kv_heads < 1 or num_heads % num_kv_heads:
             raise ValueError(f"num_heads ({num_heads}) must be a multiple of num_kv_heads ({num_kv_heads})")
-        check_options(window, channel_distance, dropout, impl, channel_window)
+        functional.check_options(window, channel_distance, dropout, impl, channel_window)
         if row_order not in ("distance", "released"):
             raise ValueError(f"row_order must be 'distance' or 'released', got {row_order!r}")
         if row_order == "released" and (not causal or channel_distance != "absolute"):
@@ -104,13 +96,13 @@ class MVPAttention(nn.Module):
         self.causal = causal
         self.window = window
         self.dense_last_segment = dense_last_segment
-        self.components = checked_components(components)
+        self.components = functional.checked_components(components)
         self.dropout = dropout
         self.channel_distance: Literal["absolute", "signed"] = channel_distance
         self.row_order = row_order
         self.channel_window = channel_window
         self.beyond: Literal["error", "clamp"] = beyond
-        self.impl: Implementation = impl
+        self.impl: functional.Implementation = impl
 
         kv_width = num_kv_heads * self.head_dim
         self.query = nn.Linear(dim, dim, bias=False, device=device, dtype=dtype)
@@ -168,9 +160,9 @@ class MVPAttention(nn.Module):
             raise ValueError(
                 f"x must be [B, T, C, D] with D = dim = {self.dim} and no empty axis, got shape {tuple(x.shape)}"
             )
-        check_floats("x", x, self.content_bias)
+        functional.check_floats("x", x, self.content_bias)
         T, C = x.shape[1:3]
-        real = merged_mask((x.shape[0], T, C), channel_mask, segment_mask, token_mask)
+        real = functional.merged_mask((x.shape[0], T, C), channel_mask, segment_mask, token_mask)
         if real is None:
             return self._attend(x, time_codebook, channel_codebook, (T, C), None, generator)
         x = x.masked_fill(~real[..., None], 0.0)  # so that no NaN reaches the gradients of the projections
@@ -323,7 +315,7 @@ class MVPAttention(nn.Module):
         )
         time_key = rearrange(self.time_key(time_codebook[time_rows]), "r (h d) -> r h d", d=self.head_dim)
         channel_key = rearrange(self.channel_key(channel_codebook[channel_rows]), "r (h d) -> r h d", d=self.head_dim)
-        attended = mvpa_attention(
+        attended = functional.mvpa_attention(
             query,
             key,
             value,
