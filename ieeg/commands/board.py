@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from mvpa_ts.ieeg.commands.main import (
-    CommandError,
-    CommandParser,
-    add_reading_options,
-    check_model,
-    reading_options,
-    recordings_in,
-)
+from mvpa_ts.ieeg.commands import main as common
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 
 DESCRIPTION = """Put detectors beside each other on the recordings of a folder, such as a BIDS data set.
 
@@ -34,9 +28,9 @@ def main(arguments: list[str]) -> None:
         if not Path(file).is_file():
             raise CommandError(f"--add: there is no file {file}")
     for model in options.model:
-        check_model(model)
+        common.check_model(model)
     # Two folders may hold the same file, which must not count twice.
-    listed = recordings_in(options.folders).values()
+    listed = common.recordings_in(options.folders).values()
     files = [*{file.resolve(): file for files in listed for file in files}.values()]
     warn_of_shared_names(files)
     from mvpa_ts.ieeg.scoring.board import ADDED, MERGED, board, detectors_at_hand, rate_in_words
@@ -46,7 +40,7 @@ def main(arguments: list[str]) -> None:
     try:
         for file in options.add:
             runpy.run_path(file)
-        recordings = [read_recording(file, **reading_options(options)) for file in files]
+        recordings = [read_recording(file, **common.reading_options(options)) for file in files]
         result = board(recordings, detectors_at_hand(options.model))
     finally:
         ADDED.clear()
@@ -71,5 +65,5 @@ def command_line() -> CommandParser:
     parser.add_argument("-o", "--output", required=True, help="folder for board.csv and board.html")
     parser.add_argument("--model", nargs="+", default=[], help="folders of finetuned models")
     parser.add_argument("--add", nargs="+", default=[], help="Python files that call add_detector")
-    add_reading_options(parser)
+    common.add_reading_options(parser)
     return parser

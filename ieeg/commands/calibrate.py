@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from mvpa_ts.ieeg.commands.main import (
-    CommandParser,
-    add_reading_options,
-    channel_choice,
-    check_model,
-    names_baseline,
-    preprocessing_changes,
-    reading_options,
-    recordings_in,
-    with_baseline_files,
-)
+from mvpa_ts.ieeg.commands import main as common
+from mvpa_ts.ieeg.commands.main import CommandParser
 from mvpa_ts.ieeg.constants import DEMO
 
 DESCRIPTION = """Choose a detector's threshold so that false alarms stay below a rate that you set.
@@ -28,23 +19,23 @@ Example: mvpformer calibrate night1.edf day1.edf --model runs/patient/model --pe
 
 def main(arguments: list[str]) -> None:
     """Run the command."""
-    options = command_line().parse_args(with_baseline_files(arguments))
+    options = command_line().parse_args(common.with_baseline_files(arguments))
     from mvpa_ts.ieeg.detection.baselines import BaselineDetector
     from mvpa_ts.ieeg.detection.calibration import calibrate
     from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.recordings.reading import read_recording
 
-    files = [file for listed in recordings_in(options.recordings).values() for file in listed]
-    if not names_baseline(options.model):
-        check_model(options.model)
-    detector = (BaselineDetector if names_baseline(options.model) else Detector)(
+    files = [file for listed in common.recordings_in(options.recordings).values() for file in listed]
+    if not common.names_baseline(options.model):
+        common.check_model(options.model)
+    detector = (BaselineDetector if common.names_baseline(options.model) else Detector)(
         options.model,
         options.preprocessing,
         rules=options.rules,
-        channels=channel_choice(options.channels),
+        channels=common.channel_choice(options.channels),
         device=options.device,
     )
-    recordings = (read_recording(file, **reading_options(options)) for file in files)
+    recordings = (read_recording(file, **common.reading_options(options)) for file in files)
     calibration = calibrate(detector, recordings, options.per_day, confidence=options.confidence)
     calibration.save(options.output)
     print(f"{calibration}; see {options.output}")
@@ -60,7 +51,7 @@ def command_line() -> CommandParser:
     parser.add_argument("--model", default=DEMO, help="as for detect, a baseline too")
     parser.add_argument("--rules", choices=("szcore", "paper", "none"), default="szcore", help="as for detect")
     parser.add_argument("--channels", default="auto", help="auto (up to 32), all, or names: A1,A2,B3")
-    parser.add_argument("--preprocessing", type=preprocessing_changes, help="as for detect")
+    parser.add_argument("--preprocessing", type=common.preprocessing_changes, help="as for detect")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, …")
-    add_reading_options(parser)
+    common.add_reading_options(parser)
     return parser

@@ -11,17 +11,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mvpa_ts.ieeg.commands.main import (
-    CommandError,
-    CommandParser,
-    add_detector_options,
-    add_reading_options,
-    check_model,
-    names_baseline,
-    reading_options,
-    recordings_in,
-    with_baseline_files,
-)
+from mvpa_ts.ieeg.commands import main as common
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.commands.scoring_task import ScoringTask
@@ -65,14 +56,14 @@ class Outcome:
 
 def main(arguments: list[str]) -> None:
     """Run the command."""
-    options = command_line().parse_args(with_baseline_files(arguments))
+    options = command_line().parse_args(common.with_baseline_files(arguments))
     from mvpa_ts.ieeg.recordings.left_out import not_read
     from mvpa_ts.ieeg.recordings.reading import events_table, warn_of_shared_names
     from mvpa_ts.ieeg.recordings.swec_table import warn_of_missing_subjects
 
-    files_of = recordings_in(options.recordings)
-    if not names_baseline(options.model):
-        check_model(options.model)
+    files_of = common.recordings_in(options.recordings)
+    if not common.names_baseline(options.model):
+        common.check_model(options.model)
     files = [file for listed in files_of.values() for file in listed]
     warn_of_shared_names(files)
     warn_of_missing_subjects(files_of, files)
@@ -148,7 +139,7 @@ def command_line() -> CommandParser:
         help="a file, a BIDS or SWEC folder, or any folder of recordings",
     )
     parser.add_argument("-o", "--output", required=True, help="folder for the results, or a file.tsv")
-    add_detector_options(parser)
+    common.add_detector_options(parser)
     parser.add_argument("--channels", default="auto", help="auto (up to 32), all, or names: A1,A2,B3")
     parser.add_argument(
         "--rules",
@@ -158,7 +149,7 @@ def command_line() -> CommandParser:
     parser.add_argument(
         "--calibration", help="file of `mvpformer calibrate`: its threshold and rules, for the same model"
     )
-    add_reading_options(parser)
+    common.add_reading_options(parser)
     parser.add_argument(
         "--clock",
         action="store_true",
@@ -188,7 +179,7 @@ def _task(options: argparse.Namespace) -> ScoringTask:
     """What is the same for all recordings."""
     from mvpa_ts.ieeg.commands.scoring_task import ScoringTask
 
-    chosen = vars(options) | reading_options(options)
+    chosen = vars(options) | common.reading_options(options)
     task = ScoringTask(**{field.name: chosen[field.name] for field in fields(ScoringTask)})
     if not options.scheduler:
         try:

@@ -6,15 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mvpa_ts.ieeg.commands.main import (
-    CommandError,
-    CommandParser,
-    add_reading_options,
-    channel_choice,
-    check_model,
-    read_named,
-    reading_options,
-)
+from mvpa_ts.ieeg.commands import main as common
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 
 if TYPE_CHECKING:
@@ -62,7 +55,7 @@ def command_line() -> CommandParser:
     parser.add_argument("--offset", type=float, help="traces: to here (s); 30 s by default")
     parser.add_argument("--detection", help="traces: folder whose events are shaded")
     parser.add_argument("--channels", default="auto", help="auto (up to 32), all, or names with commas")
-    add_reading_options(parser)
+    common.add_reading_options(parser)
     parser.add_argument("--model", help="attention: folder of the model, or hf://OWNER/NAME")
     parser.add_argument("--before", help="attention: folder of the model before training, to compare")
     parser.add_argument("--windows", type=int, default=4, help="attention: windows that are averaged")
@@ -112,7 +105,7 @@ def _attention(options: Any) -> Figure:
     if options.windows < 1:
         raise CommandError(f"--windows must be at least 1, got {options.windows}")
     for model in (options.model, options.before):
-        check_model(model)
+        common.check_model(model)
     after = _maps(options, options.model)
     before = _maps(options, options.before) if options.before else None
     return plot_component_maps(after, before, options.term, options.layer)
@@ -144,8 +137,8 @@ def _segments(options: Any) -> Segments:
     from mvpa_ts.ieeg.preprocessing.segments import Segments
     from mvpa_ts.ieeg.preprocessing.selection import with_channels
 
-    recording = read_named(options.source, options.channels, **reading_options(options))
-    return with_channels(Segments(recording), channel_choice(options.channels))
+    recording = common.read_named(options.source, options.channels, **common.reading_options(options))
+    return with_channels(Segments(recording), common.channel_choice(options.channels))
 
 
 # What can be drawn.

@@ -13,15 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
-from mvpa_ts.ieeg.commands.main import (
-    CommandError,
-    CommandParser,
-    add_detector_options,
-    channel_names,
-    check_model,
-    names_baseline,
-    unit,
-)
+from mvpa_ts.ieeg.commands import main as common
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.recordings.channels import in_recording_order, natural_order, not_eeg
 
 if TYPE_CHECKING:
@@ -71,11 +64,11 @@ class Source:
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(arguments)
-    if names_baseline(options.model):
+    if common.names_baseline(options.model):
         raise CommandError(
             f"--model {options.model} is a baseline, which a stream does not take: name a model's folder"
         )
-    check_model(options.model)
+    common.check_model(options.model)
     if options.name is None and options.source_id is None:
         raise CommandError("the stream must be named: pass --name or --source-id")
     # Two streams in one table could not be told apart.
@@ -120,11 +113,11 @@ def command_line() -> CommandParser:
     parser = CommandParser("stream", DESCRIPTION)
     parser.add_argument("--name", help="name of the LSL stream")
     parser.add_argument("--source-id", help="source id of the LSL stream, if names are not unique")
-    add_detector_options(parser)
+    common.add_detector_options(parser)
     parser.add_argument("-o", "--output", type=Path, help="table of decisions, file.tsv; lines are printed either way")
     parser.add_argument("--channels", default="all", help="all electrodes, or names with commas")
     parser.add_argument(
-        "--unit", type=unit, help="unit of the samples, if the stream does not state it: µV (or uV), mV or V"
+        "--unit", type=common.unit, help="unit of the samples, if the stream does not state it: µV (or uV), mV or V"
     )
     parser.add_argument("--lookahead", type=float, help="seconds that a segment waits for later samples; 0: no wait")
     parser.add_argument("--wait", type=float, default=10.0, help="seconds to look for the stream")
@@ -174,7 +167,7 @@ def described(info: Any, unit: str | None, channels: str) -> Source:
             if (kind is None or kind.lower() in EEG_TYPES) and not_eeg(name) is None
         ]
     else:
-        chosen = in_recording_order(channel_names(channels), names)
+        chosen = in_recording_order(common.channel_names(channels), names)
         if unknown := [name for name in chosen if name not in names]:
             raise CommandError(f"the stream has no channel {', '.join(unknown)}; it has {', '.join(names)}")
         rows = [names.index(name) for name in chosen]

@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from typing import Any, Literal
 
 from mvpa_ts.attention.functional import COMPONENTS, check_options, checked_components
+from mvpa_ts.checks import keep_whole
 
 # What a field of a type may be, as JSON and NumPy have it; choices are checked by their values.
 _TYPES: dict[str, Any] = {
@@ -96,13 +97,9 @@ class MVPFormerConfig:
     threshold: float = 0.5
 
     def __post_init__(self) -> None:
-        names = ("dim", "num_heads", "num_kv_heads", "mlp_dim", "time_rows", "channel_rows", "context", "num_channels")
-        for name in names:
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("num_layers", "num_classes"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
+        keep_whole(self, 1, "dim", "num_heads", "num_kv_heads", "mlp_dim")
+        keep_whole(self, 1, "time_rows", "channel_rows", "context", "num_channels")
+        keep_whole(self, 0, "num_layers", "num_classes")
         # Both quotients are widths and group sizes in the attention, where a remainder would fail far from its cause.
         if self.dim % self.num_heads:
             raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,30 +17,12 @@ from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.random_streams import stream_seed
 from mvpa_ts.weights import CONFIG_NAME, WEIGHTS_NAME, check_finite, check_tensors, read_weights, tensor_hash
 
-if TYPE_CHECKING:
-    from peft import LoraConfig
-
 Method = Literal["lora", "head", "amplitude", "blocks", "full"]
 METHODS = ("lora", "head", "amplitude", "blocks", "full")
 ADAPTER_CONFIG_NAME = "adapter_config.json"
 ADAPTER_WEIGHTS_NAME = "adapter_model.safetensors"
 # Beside an adapter: the SHA-256 of the weights it was trained on.
 BASE_NAME = "base.json"
-
-
-def lora_config(rank: int = 8, alpha: int = 16) -> LoraConfig:
-    """Adapters on the query and value projections of every block; head and amplitude map are trained whole.
-
-    Rank 8 and alpha 16 are the paper's: 0.33 % of the weights of MVPFormer-S, 0.11 % of M, beside the head.
-    """
-    from peft import LoraConfig
-
-    return LoraConfig(
-        r=rank,
-        lora_alpha=alpha,
-        target_modules=["query", "value"],
-        modules_to_save=["head", "amplitude"],
-    )
 
 
 def with_head(base: MVPFormer, num_classes: int = 2, *, seed: int = 0, **changes: Any) -> MVPFormer:
@@ -94,11 +76,14 @@ def prepared(model: MVPFormer, method: Method = "lora", *, rank: int = 8, alpha:
     if model.prediction_head is not None:
         raise ValueError("the model has a prediction head: replace it by a classification head with with_head")
     if method == "lora":
-        from peft import get_peft_model
+        from peft import LoraConfig, get_peft_model
 
+        # Rank 8 and alpha 16 are the paper's: 0.33 % of the weights of MVPFormer-S, 0.11 % of M, beside the head.
+        targets, whole = ["query", "value"], ["head", "amplitude"]
+        adapters = LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets, modules_to_save=whole)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream_seed(seed, "adapters"))
-            return get_peft_model(model, lora_config(rank, alpha))
+            return get_peft_model(model, adapters)
     if method == "amplitude" and model.amplitude is None:
         raise ValueError("method='amplitude' needs a model with amplitude='bands', got 'none'")
     if method in ("head", "amplitude"):
@@ -184,19 +169,6 @@ def _file_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _check_adapter_config(adapter: Path, stated: object) -> None:
-    """Raise a ValueError where adapter_config.json is not the one that was saved with the adapter.
-
-    Its fields decide what loading does, some of them, such as ``init_lora_weights``, to the weights of the base.
-    """
-    path = adapter / ADAPTER_CONFIG_NAME
-    if _file_hash(path) != stated:
-        raise ValueError(
-            f"{path} was changed after the adapter was saved: {BASE_NAME} states another SHA-256 of it; load the model "
-            "beside the adapter, or finetune again"
-        )
-
-
 def _base_hash(core: MVPFormer) -> str:
     """SHA-256 of the weights that LoRA leaves as they were, with or without adapters on them."""
     return tensor_hash(
@@ -245,7 +217,12 @@ def load_finetuned(folder: str | Path, base: str | Path | MVPFormer | None = Non
     from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 
     hashes = read_config(adapter / BASE_NAME)
-    _check_adapter_config(adapter, hashes.get("adapter_config_sha256"))
+    # The fields decide what loading does, some of them, such as ``init_lora_weights``, to the weights of the base.
+    if _file_hash(adapter / ADAPTER_CONFIG_NAME) != hashes.get("adapter_config_sha256"):
+        raise ValueError(
+            f"{adapter / ADAPTER_CONFIG_NAME} was changed after the adapter was saved: {BASE_NAME} states another "
+            "SHA-256 of it; load the model beside the adapter, or finetune again"
+        )
     config = MVPFormerConfig.from_dict(read_config(adapter / CONFIG_NAME))
     plain = base if isinstance(base, MVPFormer) else MVPFormer.from_pretrained(base)
     changes = {name: getattr(config, name) for name in ("pooling", "num_channels", "context", "threshold")}
