@@ -62,7 +62,9 @@ def check_frame(
         raise ValueError(f"{argument} must have rows, got none")
     # The host sorts an empty date last, so that forecasts begin there, and an empty id beside none.
     for name in keys:
-        if (lost := np.asarray(_missing(frame[name]))).any():
+        column = frame[name]
+        lost = np.asarray(pd.isna(column) if isinstance(column, pd.Series) else column.is_null())
+        if lost.any():
             raise ValueError(
                 f"{argument} must have {'an id' if name == id_col else 'a date'} in each row, got none in column "
                 f"{name!r} of row {int(lost.argmax())}: leave the row out"
@@ -233,10 +235,6 @@ def _is_number(value: Any) -> bool:
         return False
     # Of those of numpy it takes the real part, with a warning.
     return not np.iscomplexobj(value)
-
-
-def _missing(column: Any) -> Any:
-    return pd.isna(column) if isinstance(column, pd.Series) else column.is_null()
 
 
 def _is_frame(frame: Any) -> bool:

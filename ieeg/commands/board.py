@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 from mvpa_ts.ieeg.commands import main as common
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
+from mvpa_ts.ieeg.recordings.reading import read_recording, warn_of_shared_names
 
 DESCRIPTION = """Put detectors beside each other on the recordings of a folder, such as a BIDS data set.
 
@@ -19,10 +23,6 @@ Example: mvpformer board bids --model runs/patient/model --add my_detectors.py -
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(arguments)
-    import runpy
-    from pathlib import Path
-
-    from mvpa_ts.ieeg.recordings.reading import read_recording, warn_of_shared_names
 
     for file in options.add:
         if not Path(file).is_file():

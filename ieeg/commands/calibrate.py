@@ -5,6 +5,7 @@ from __future__ import annotations
 from mvpa_ts.ieeg.commands import main as common
 from mvpa_ts.ieeg.commands.main import CommandParser
 from mvpa_ts.ieeg.constants import DEMO
+from mvpa_ts.ieeg.recordings.reading import read_recording
 
 DESCRIPTION = """Choose a detector's threshold so that false alarms stay below a rate that you set.
 
@@ -23,7 +24,6 @@ def main(arguments: list[str]) -> None:
     from mvpa_ts.ieeg.detection.baselines import BaselineDetector
     from mvpa_ts.ieeg.detection.calibration import calibrate
     from mvpa_ts.ieeg.detection.detector import Detector
-    from mvpa_ts.ieeg.recordings.reading import read_recording
 
     files = [file for listed in common.recordings_in(options.recordings).values() for file in listed]
     if not common.names_baseline(options.model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mvpa_ts.files import read_config
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 
 
@@ -30,7 +31,6 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder to write")
     options = parser.parse_args(arguments)
 
-    from mvpa_ts.files import read_config
     from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
     from mvpa_ts.ieeg.model.pretrained import UNFINISHED
     from mvpa_ts.ieeg.model.released import convert_released

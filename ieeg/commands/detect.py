@@ -9,14 +9,15 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.commands import main as common
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
-
-if TYPE_CHECKING:
-    from mvpa_ts.ieeg.commands.scoring_task import ScoringTask
-    from mvpa_ts.ieeg.recordings.left_out import Row
+from mvpa_ts.ieeg.commands.scoring_task import ScoringTask
+from mvpa_ts.ieeg.detection.saved import RUN
+from mvpa_ts.ieeg.recordings.bids import bids_root
+from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, not_read, write_left_out
+from mvpa_ts.ieeg.recordings.reading import events_table, warn_of_shared_names
 
 DESCRIPTION = """Detect seizures in recordings, or in all recordings below a folder.
 
@@ -57,8 +58,6 @@ class Outcome:
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(common.with_baseline_files(arguments))
-    from mvpa_ts.ieeg.recordings.left_out import not_read
-    from mvpa_ts.ieeg.recordings.reading import events_table, warn_of_shared_names
     from mvpa_ts.ieeg.recordings.swec_table import warn_of_missing_subjects
 
     files_of = common.recordings_in(options.recordings)
@@ -116,10 +115,6 @@ def main(arguments: list[str]) -> None:
 
 def _report(rows: Sequence[Row], files: Sequence[str], outputs: Sequence[tuple[Path, Path]], root: Path) -> None:
     """List what was left out; with folders of results also in a table, and the files in each recording's run.json."""
-    from mvpa_ts.files import read_config, write_json
-    from mvpa_ts.ieeg.detection.saved import RUN
-    from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, listing, write_left_out
-
     folders = [output for _, output in outputs if (output / RUN).is_file()]
     if folders:
         write_left_out(root, rows)
@@ -177,8 +172,6 @@ def command_line() -> CommandParser:
 
 def _task(options: argparse.Namespace) -> ScoringTask:
     """What is the same for all recordings."""
-    from mvpa_ts.ieeg.commands.scoring_task import ScoringTask
-
     chosen = vars(options) | common.reading_options(options)
     task = ScoringTask(**{field.name: chosen[field.name] for field in fields(ScoringTask)})
     if not options.scheduler:
@@ -280,7 +273,6 @@ def _outputs(files_of: Mapping[Path, list[Path]], output: Path) -> list[tuple[Pa
                 f"holds {len(files)}: name a folder"
             )
         return [(files[0], output)]
-    from mvpa_ts.ieeg.recordings.bids import bids_root
 
     taken: dict[Path, Path] = {}
     for path, files in files_of.items():

@@ -7,12 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mvpa_ts.checks import warn
+from mvpa_ts.files import read_config
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, k_of_n
+from mvpa_ts.ieeg.detection.rules import OnlineRule
+from mvpa_ts.ieeg.detection.saved import PROBABILITIES, REFERENCE, RUN
+from mvpa_ts.ieeg.recordings.annotations import WORDS_NOT_TAKEN, is_background, is_seizure, read_events
+from mvpa_ts.ieeg.recordings.copies import same
+from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, read_left_out
+from mvpa_ts.ieeg.recordings.reading import check_kind, find_recordings
+from mvpa_ts.ieeg.scoring.words import counted
 
 if TYPE_CHECKING:
-    from mvpa_ts.ieeg.detection.rules import OnlineRule
-    from mvpa_ts.ieeg.recordings.left_out import Row
     from mvpa_ts.ieeg.scoring.results import RecordingResult
 
 DESCRIPTION = """Score what `mvpformer detect` wrote.
@@ -37,14 +45,11 @@ def main(arguments: list[str]) -> None:
     options = command_line().parse_args(arguments)
     from tqdm import tqdm
 
-    from mvpa_ts.ieeg.detection.saved import RUN
-    from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, listing
     from mvpa_ts.ieeg.scoring.cohort import cohort_report, markdown_table, swec_groups
     from mvpa_ts.ieeg.scoring.plots import save_cohort_plots
     from mvpa_ts.ieeg.scoring.results import SubjectResult
-    from mvpa_ts.ieeg.scoring.words import counted
 
-    root, rule = Path(options.detections), _alarm(options.alarm)
+    root, rule = Path(options.detections), OnlineRule(*k_of_n(options.alarm, "--alarm"))
     if not root.exists():
         raise CommandError(f"there is no folder {root}")
     if options.reference is not None and not Path(options.reference).is_dir():
@@ -101,10 +106,6 @@ def main(arguments: list[str]) -> None:
 
 def _left_out(root: Path, folders: Sequence[Path]) -> list[Row]:
     """What `mvpformer detect` left out of the recordings, and the files that it could not read."""
-    from mvpa_ts.files import read_config
-    from mvpa_ts.ieeg.detection.saved import RUN
-    from mvpa_ts.ieeg.recordings.left_out import of_recording, read_left_out
-
     rows = [row for row in read_left_out(root) if row[2].startswith(("failed", "of a kind"))]
     for folder in folders:
         run = read_config(folder / RUN)
@@ -135,9 +136,6 @@ def command_line() -> CommandParser:
 
 def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
     """Warn where `mvpformer detect` found that the model was trained on a recording's subject."""
-    from mvpa_ts.files import read_config
-    from mvpa_ts.ieeg.detection.saved import RUN
-
     seen = [folder.name for folder in folders if read_config(folder / RUN)["model"].get("subject_in_training")]
     if seen:
         warn(
@@ -148,10 +146,6 @@ def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
 
 def _warn_of_copies(results: Sequence[RecordingResult]) -> None:
     """Warn of recordings with the same probabilities, such as one recording in two formats: they count twice."""
-    import numpy as np
-
-    from mvpa_ts.ieeg.recordings.copies import same
-
     vectors = []
     for index, result in enumerate(results):
         clipped = np.clip(np.nan_to_num(result.probabilities), 1e-4, 1 - 1e-4)
@@ -167,8 +161,6 @@ def _warn_of_copies(results: Sequence[RecordingResult]) -> None:
 
 def _warn_of_earlier_runs(root: Path, folders: Sequence[Path]) -> None:
     """Warn where the last `mvpformer detect` failed on a recording that an earlier run had scored."""
-    from mvpa_ts.ieeg.recordings.left_out import read_left_out
-
     failed = {Path(row[0]).stem for row in read_left_out(root) if row[2].startswith("failed")}
     for folder in folders:
         if folder.name in failed:
@@ -180,18 +172,9 @@ def _warn_of_earlier_runs(root: Path, folders: Sequence[Path]) -> None:
 
 def _detect_first(root: Path) -> str:
     """What to do where the folder holds recordings and no detection of them."""
-    from mvpa_ts.ieeg.recordings.reading import check_kind, find_recordings
-
     if root.is_file():
         check_kind(root)
     return f": first run `mvpformer detect {root} -o results`" if find_recordings(root) else ""
-
-
-def _alarm(text: str) -> OnlineRule:
-    """A rule from "1of2" or "1/2"."""
-    from mvpa_ts.ieeg.detection.rules import OnlineRule
-
-    return OnlineRule(*k_of_n(text, "--alarm"))
 
 
 def _similarities(path: str) -> dict[str, dict[str, float]]:
@@ -214,9 +197,6 @@ def _similarities(path: str) -> dict[str, dict[str, float]]:
 
 def _result(folder: Path, root: str | None, unannotated: str, detections: Path, *, namesakes: bool) -> RecordingResult:
     """A detection with its reference; a recording without one is an error or seizure-free, as `unannotated` says."""
-    from mvpa_ts.files import read_config
-    from mvpa_ts.ieeg.detection.saved import REFERENCE, RUN
-    from mvpa_ts.ieeg.recordings.annotations import WORDS_NOT_TAKEN, is_background, is_seizure, read_events
     from mvpa_ts.ieeg.scoring.results import read_result
 
     table = folder / REFERENCE if root is None else _reference(Path(root), folder, detections, namesakes=namesakes)
@@ -249,8 +229,6 @@ def _reference(root: Path, folder: Path, detections: Path, *, namesakes: bool) -
     Recordings of one name may lie in folders of their own, as p1/night and p2/night. Such `namesakes` need references
     in the same subfolders.
     """
-    from mvpa_ts.ieeg.detection.saved import PROBABILITIES
-
     name = folder.name
     alike = {root / folder.relative_to(detections).parent / pattern for pattern in _patterns(name)}
     tables = sorted({path for pattern in _patterns(name) for path in root.rglob(pattern)})

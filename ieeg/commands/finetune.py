@@ -9,12 +9,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from mvpa_ts.files import write_csv, write_text
 from mvpa_ts.ieeg.commands.main import check_model
 from mvpa_ts.ieeg.commands.training_arguments import USAGE, with_named_configs
+from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, listing, not_read, of_recording, write_left_out
+from mvpa_ts.ieeg.recordings.recording import Recording
+from mvpa_ts.ieeg.scoring.words import MIN_SEIZURES
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.preprocessing.segments import Segments
-    from mvpa_ts.ieeg.recordings.recording import Recording
 
 CONFIGS = {
     "patient": "finetune-patient.yaml",
@@ -103,7 +108,6 @@ def _say_before_training(config: Any, training: Sequence[Recording], validation:
 def _too_little(validation: Sequence[Segments]) -> str | None:
     """Why recordings that validate cannot show that networks help, if they cannot."""
     from mvpa_ts.ieeg.scoring.comparison import MIN_SEGMENTS
-    from mvpa_ts.ieeg.scoring.words import MIN_SEIZURES
 
     if sum(len(segments.recording.seizures or []) for segments in validation) < MIN_SEIZURES:
         return f"fewer than {MIN_SEIZURES} seizures validate"
@@ -118,7 +122,6 @@ def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:
     A network that was trained before, or in part, goes on from its checkpoint. At the end baselines are fitted on the
     same recordings and compared.
     """
-    from mvpa_ts.files import write_text
     from mvpa_ts.ieeg.model.pretrained import UNFINISHED
 
     config, files = first.config[first.subcommand], first.files
@@ -134,8 +137,6 @@ def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:
 
 def _list_left_out(data: Any, folder: Path) -> None:
     """Print, and write beside the model, what was left out of the recordings that train and validate."""
-    from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, listing, not_read, of_recording, write_left_out
-
     given = (*(data.sources or ()), *(data.validation_sources or ()))
     sources = [Path(item) for item in given if isinstance(item, (str, Path))]
     others, links = not_read(sources)
@@ -179,10 +180,8 @@ def _stand_beside(data: Any, folder: Path, device: Any, *, linear: bool) -> None
 
     With `linear` the detector gets its linear part. Trained networks are not changed by this.
     """
-    import numpy as np
     import pandas as pd
 
-    from mvpa_ts.files import write_csv
     from mvpa_ts.ieeg.detection.baselines import (
         Baseline,
         Brainmaze,
@@ -240,8 +239,6 @@ def _stand_beside(data: Any, folder: Path, device: Any, *, linear: bool) -> None
 def _add_linear(training: Any, data: Any, model: Path, device: Any) -> None:
     """Fit the linear part, weigh the networks by the validation recordings, and save it with the model."""
     from dataclasses import replace
-
-    import numpy as np
 
     from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.detection.features import blocks, segment_features

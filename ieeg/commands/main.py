@@ -388,18 +388,10 @@ def _show_warning(
 
 def _help() -> str:
     width = max(map(len, COMMANDS), default=0)
-    lines = [f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: mvpformer COMMAND ...",
-            "",
-            "MVPFormer: a foundation model for intracranial EEG.",
-            "",
-            *lines,
-            "",
-            "'mvpformer COMMAND --help' explains a command.",
-            RESEARCH_USE,
-        ]
+    commands = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
+    return (
+        "usage: mvpformer COMMAND ...\n\nMVPFormer: a foundation model for intracranial EEG.\n\n"
+        f"{commands}\n\n'mvpformer COMMAND --help' explains a command.\n{RESEARCH_USE}"
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mvpa_ts.ieeg.commands import main as common
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.ieeg.recordings.bids import electrode_positions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,7 +91,6 @@ def _traces(options: Any) -> Figure:
 
 def _channels(options: Any) -> Figure:
     from mvpa_ts.ieeg.detection.plots import channel_rms, plot_channel_map
-    from mvpa_ts.ieeg.recordings.bids import electrode_positions
 
     segments = _segments(options)
     positions = electrode_positions(options.source)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, add_reading_options, reading_options
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, add_reading_options, check_model, reading_options
+from mvpa_ts.ieeg.recordings.annotations import read_seizures
+from mvpa_ts.ieeg.recordings.reading import read_recording
+from mvpa_ts.ieeg.scoring.words import counted
 
 DESCRIPTION = """Correct the events of a detection: keep, move, delete, add.
 
@@ -22,8 +25,6 @@ def main(arguments: list[str]) -> None:
     options = command_line().parse_args(arguments)
     from mvpa_ts.ieeg.detection.detection import read_detection
     from mvpa_ts.ieeg.detection.review import REVIEWED, review
-    from mvpa_ts.ieeg.recordings.annotations import read_seizures
-    from mvpa_ts.ieeg.recordings.reading import read_recording
 
     if not Path(options.recording).exists():
         raise CommandError(f"no file {options.recording}")
@@ -79,10 +80,7 @@ def train_again(arguments: list[str]) -> None:
     parser.add_argument("--output", required=True, help="folder for the new detector, in model/")
     add_reading_options(parser)
     options = parser.parse_args(arguments)
-    from mvpa_ts.ieeg.commands.main import check_model
     from mvpa_ts.ieeg.detection.review import load_review, retrain
-    from mvpa_ts.ieeg.recordings.reading import read_recording
-    from mvpa_ts.ieeg.scoring.words import counted
 
     check_model(options.model)
     if len(options.from_review) != len(options.recordings):

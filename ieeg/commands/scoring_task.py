@@ -6,15 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from mvpa_ts.checks import warn
+from mvpa_ts.ieeg.commands.main import channel_choice, names_baseline, read_named
+from mvpa_ts.ieeg.detection.rules import OnlineRule
+from mvpa_ts.ieeg.recordings.bids import electrode_positions
+from mvpa_ts.ieeg.recordings.left_out import Row, of_recording
+from mvpa_ts.ieeg.recordings.noise import add_noise
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.preprocessing.segments import Segments
-    from mvpa_ts.ieeg.recordings.left_out import Row
 
 STORE = "probabilities.store"
 # The detector of this process, by the settings that it was made with.
@@ -44,11 +49,9 @@ class ScoringTask:
 
     def detector(self) -> Detector:
         """The detector, loaded once in a process."""
-        from mvpa_ts.ieeg.commands.main import channel_choice, names_baseline
         from mvpa_ts.ieeg.detection.baselines import BaselineDetector
         from mvpa_ts.ieeg.detection.calibration import load_calibration
         from mvpa_ts.ieeg.detection.detector import Detector
-        from mvpa_ts.ieeg.detection.rules import OnlineRule
 
         # A worker scores many recordings, and loading the model takes longer than a short one.
         if (loaded := _LOADED.get(repr(self))) is not None:
@@ -85,13 +88,8 @@ class ScoringTask:
         ValueError
             The file cannot be read or scored, or nothing in it was scored.
         """
-        from mvpa_ts.ieeg.commands.main import read_named
         from mvpa_ts.ieeg.detection.calibration import load_calibration
         from mvpa_ts.ieeg.detection.onsets import check_positions
-        from mvpa_ts.ieeg.detection.rules import OnlineRule
-        from mvpa_ts.ieeg.recordings.bids import electrode_positions
-        from mvpa_ts.ieeg.recordings.left_out import of_recording
-        from mvpa_ts.ieeg.recordings.noise import add_noise
 
         detector = self.detector()
         recording = read_named(
@@ -157,9 +155,6 @@ class ScoringTask:
 
     def _baselines(self, segments: Segments) -> dict[str, npt.NDArray[np.float64]]:
         """What the baselines say of the same segments, which `mvpformer evaluate` compares."""
-        import numpy as np
-
-        from mvpa_ts.ieeg.commands.main import names_baseline
         from mvpa_ts.ieeg.detection.baselines import baselines_beside
 
         baselines = [] if names_baseline(self.model) else baselines_beside(self.model)

@@ -15,6 +15,7 @@ import numpy as np
 
 from mvpa_ts.ieeg.commands import main as common
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
+from mvpa_ts.ieeg.detection.rules import OnlineRule
 from mvpa_ts.ieeg.recordings.channels import in_recording_order, natural_order, not_eeg
 
 if TYPE_CHECKING:
@@ -76,7 +77,6 @@ def main(arguments: list[str]) -> None:
         raise CommandError(
             f"--output {options.output} exists already, and two streams must not share a file: choose another name"
         )
-    from mvpa_ts.ieeg.detection.rules import OnlineRule
     from mvpa_ts.ieeg.detection.streaming import StreamingDetector
 
     online = OnlineRule(*options.online)

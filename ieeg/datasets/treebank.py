@@ -221,9 +221,8 @@ def read_words(features: str | os.PathLike[str], timings: str | os.PathLike[str]
     columns ``start`` and ``end``. Other columns (``text``, ``is_onset``, ``rms``, ``pitch``) are kept.
     """
     words, triggers = _table(features), _table(timings)
-    for name, frame, columns in ((features, words, ("start", "end")), (timings, triggers, ("movie_time", "index"))):
-        if missing := [column for column in columns if column not in frame]:
-            raise ValueError(f"{name} lacks the columns {missing}; it has {[*frame]}")
+    check_columns(words, ("start", "end"), features)
+    check_columns(triggers, ("movie_time", "index"), timings)
     triggers = triggers.dropna(subset=["movie_time", "index"])
     words = words.dropna(subset=["start", "end"]).reset_index(drop=True)
     movie, index = (_numbers(triggers, column, timings) for column in ("movie_time", "index"))
@@ -234,6 +233,12 @@ def read_words(features: str | os.PathLike[str], timings: str | os.PathLike[str]
         est_idx=trigger_samples(_numbers(words, "start", features), movie, index),
         est_end_idx=trigger_samples(_numbers(words, "end", features), movie, index),
     )
+
+
+def check_columns(frame: pd.DataFrame, columns: Sequence[str], name: object) -> None:
+    """Raise a ValueError where a table lacks columns."""
+    if missing := [column for column in columns if column not in frame]:
+        raise ValueError(f"{name} lacks the columns {missing}; it has {[*frame]}")
 
 
 def _json(path: Path) -> Any:

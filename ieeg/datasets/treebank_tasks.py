@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.datasets.nejedly import pad_symmetrically
-from mvpa_ts.ieeg.datasets.treebank import SFREQ
+from mvpa_ts.ieeg.datasets.treebank import SFREQ, check_columns
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
 from mvpa_ts.ieeg.recordings.recording import Recording, Signal
@@ -102,7 +102,7 @@ def treebank_examples(
         raise ValueError(f"protocol must be one of {PROTOCOLS}, got {protocol!r}")
     if task in ("volume", "pitch"):
         feature = {"volume": "rms", "pitch": "pitch"}[task]
-        _need(words, (feature, "est_idx"), "words")
+        check_columns(words, (feature, "est_idx"), "words")
         words = words.dropna(subset=[feature])
         values = words[feature].to_numpy(float)
         if not len(values):
@@ -114,10 +114,10 @@ def treebank_examples(
         onsets = words["est_idx"].to_numpy(float)
         positive, negative = onsets[values > high], onsets[values < low]
     else:
-        _need(words, ("est_idx", *(["is_onset"] if task == "onset" else [])), "words")
+        check_columns(words, ("est_idx", *(["is_onset"] if task == "onset" else [])), "words")
         if nonverbal is None:
             raise ValueError(f"task {task} needs nonverbal, the table of windows without speech, got None")
-        _need(nonverbal, ("est_idx", "est_end_idx"), "nonverbal")
+        check_columns(nonverbal, ("est_idx", "est_end_idx"), "nonverbal")
         chosen = words[words["is_onset"].astype(float) > 0] if task == "onset" else words
         positive = chosen["est_idx"].to_numpy(float)
         if protocol == "neuroprobe":
@@ -246,8 +246,3 @@ def read_examples(
             low, high = first, max(min(first + round(_BLOCK_SECONDS * rate), stream.num_samples), first + length)
             block, _ = stream.read(low, high)
         yield pad_symmetrically(block[:, first - low : first - low + length], size), bool(examples.labels[index])
-
-
-def _need(frame: pd.DataFrame, columns: tuple[str, ...], name: str) -> None:
-    if missing := [column for column in columns if column not in frame]:
-        raise ValueError(f"{name} lacks the columns {missing}; it has {[*frame]}")

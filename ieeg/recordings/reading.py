@@ -156,7 +156,10 @@ def read_recording(
     with damage_is_an_error(path):
         location = bids.bids_path(path)
         raw, dropped, kept, units = _read_raw(path, location, rate, channels)
-        _check_length(path, raw)
+        # A damaged count of samples would make days of a file of seconds, and every step after this would read them.
+        stored = sum(os.path.getsize(file) for file in raw.filenames if file)
+        if raw.n_times * len(raw.ch_names) > 1000 * stored:
+            raise ValueError(f"{path} states {raw.times[-1]:.0f} s of signal, which its {stored} bytes cannot hold")
         recording = recording_from_raw(
             raw,
             name=_stem(path),
@@ -215,14 +218,6 @@ def _check_header(path: Path, truncated: str) -> None:
     if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
         examples = ", ".join(f"{name} is read as {name}-0, {name}-1" for name in repeated[:3])
         warn(f"{path} has {len(repeated)} channel names more than once: {examples}. The channels cannot be told apart")
-
-
-def _check_length(path: Path, raw: mne.io.BaseRaw) -> None:
-    """Raise a ValueError where a recording, such as one with long gaps, is far longer than its files can hold."""
-    # A damaged count of samples would make days of a file of seconds, and every step after this would read them.
-    stored = sum(os.path.getsize(file) for file in raw.filenames if file)
-    if raw.n_times * len(raw.ch_names) > 1000 * stored:
-        raise ValueError(f"{path} states {raw.times[-1]:.0f} s of signal, which its {stored} bytes cannot hold")
 
 
 def as_recording(recording: AnyRecording) -> Recording:

@@ -264,32 +264,21 @@ def _row(
         "subject": result.subject,
         "in_training": result.in_training,
         "recordings": len(result.recordings),
-        "hours": result.hours,
-        "hours_scored": result.hours_scored,
-        "hours_skipped": result.hours_skipped,
+        **{name: getattr(result, name) for name in ("hours", "hours_scored", "hours_skipped")},
         "seizures": result.num_seizures,
         "seizures_skipped": result.seizures_skipped,
         "seizures_per_hour": result.num_seizures / result.hours,
-        "kappa": kappa.mean,
-        "kappa_low": kappa.low,
-        "kappa_high": kappa.high,
+        **_interval("kappa", kappa),
         "draws_undefined": kappa.undefined,
         "agreement": kappa.label,
-        "kappa_stratified": stratified.mean,
-        "kappa_stratified_low": stratified.low,
-        "kappa_stratified_high": stratified.high,
+        **_interval("kappa_stratified", stratified),
         "prevalence": result.segments.prevalence,
         "prevalence_stratified": stratified.prevalence,
-        "kappa_whole": kappa.whole,
-        "kappa_whole_low": kappa.whole_low,
-        "kappa_whole_high": kappa.whole_high,
-        "kappa_episodic": episodic.mean,
-        "kappa_episodic_low": episodic.low,
-        "kappa_episodic_high": episodic.high,
+        **{f"kappa_{name}": getattr(kappa, name) for name in ("whole", "whole_low", "whole_high")},
+        **_interval("kappa_episodic", episodic),
         "agreement_episodic": episodic.label,
         "kappa_episodic_whole": episodic.whole,
-        "false_positives_per_hour": events.false_positives_per_hour,
-        "false_positives_per_day": events.false_positives_per_day,
+        **{name: getattr(events, name) for name in ("false_positives_per_hour", "false_positives_per_day")},
         **{f"event_{name}": getattr(events, name) for name in ("sensitivity", "precision", "f1")},
         **{f"segment_{name}": getattr(segments, name) for name in ("sensitivity", "precision", "f1", "specificity")},
         **{f"second_{name}": getattr(seconds, name) for name in ("sensitivity", "precision", "f1", "specificity")},
@@ -301,6 +290,10 @@ def _row(
         "false_alarms_per_hour": result.online.false_alarms_per_hour,
         **result.similarities,
     }
+
+
+def _interval(name: str, kappa: KappaEstimate) -> dict[str, object]:
+    return {name: kappa.mean, f"{name}_low": kappa.low, f"{name}_high": kappa.high}
 
 
 def _pooled(people: Sequence[SubjectResult]) -> dict[str, Callable[[npt.NDArray[np.intp]], float]]:
@@ -349,9 +342,7 @@ def _summary(
             "mean": float(defined.mean()) if defined.size else math.nan,
             "mean_low": low,
             "mean_high": high,
-            "pooled": math.nan,
-            "pooled_low": math.nan,
-            "pooled_high": math.nan,
+            **dict.fromkeys(("pooled", "pooled_low", "pooled_high"), math.nan),
         }
         if measure in pooled:
             row["pooled"] = pooled[measure](everyone)

@@ -123,15 +123,9 @@ def plot_convergence(report: CohortReport) -> Figure:
 @styled
 def plot_scores(report: CohortReport) -> Figure:
     """Plot how event scores and raw segment scores spread over subjects."""
-    columns = {
-        "event_sensitivity": "sensitivity\n(events)",
-        "event_precision": "precision\n(events)",
-        "event_f1": "F1\n(events)",
-        "segment_sensitivity": "sensitivity\n(segments)",
-        "segment_precision": "precision\n(segments)",
-        "segment_f1": "F1\n(segments)",
-        "segment_specificity": "specificity\n(segments)",
-    }
+    names = {"sensitivity": "sensitivity", "precision": "precision", "f1": "F1"}
+    columns = {f"{of}_{score}": f"{name}\n({of}s)" for of in ("event", "segment") for score, name in names.items()}
+    columns["segment_specificity"] = "specificity\n(segments)"
     figure, axis = plt.subplots(figsize=(8, 4), layout="constrained")
     values = [report.subjects[column].dropna().to_numpy(float) for column in columns]
     axis.boxplot(values, showfliers=False)

@@ -23,18 +23,11 @@ if TYPE_CHECKING:
 
 _ETT = "https://raw.githubusercontent.com/zhouhaoyi/ETDataset/main/ETT-small"
 _WEATHER = "https://huggingface.co/datasets/thuml/Time-Series-Library/resolve/main/weather/weather.csv"
+_ETTH1, _ETTH2 = ((f"ETT-small/{file}", f"{_ETT}/{file}") for file in ("ETTh1.csv", "ETTh2.csv"))
 # name: (path below the data folder, public address, SHA-256)
 _FILES = {
-    "ETTh1": (
-        "ETT-small/ETTh1.csv",
-        f"{_ETT}/ETTh1.csv",
-        "f18de3ad269cef59bb07b5438d79bb3042d3be49bdeecf01c1cd6d29695ee066",
-    ),
-    "ETTh2": (
-        "ETT-small/ETTh2.csv",
-        f"{_ETT}/ETTh2.csv",
-        "a3dc2c597b9218c7ce1cd55eb77b283fd459a1d09d753063f944967dd6b9218b",
-    ),
+    "ETTh1": (*_ETTH1, "f18de3ad269cef59bb07b5438d79bb3042d3be49bdeecf01c1cd6d29695ee066"),
+    "ETTh2": (*_ETTH2, "a3dc2c597b9218c7ce1cd55eb77b283fd459a1d09d753063f944967dd6b9218b"),
     "Weather": ("weather/weather.csv", _WEATHER, "34ee981d07313e51da2a50bb600072c8ae4a69cb4b0651f4cb93a069d7a2ba63"),
 }
 FORECASTING_DATASETS = tuple(_FILES)

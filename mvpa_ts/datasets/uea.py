@@ -18,35 +18,21 @@ import numpy as np
 from mvpa_ts.datasets.checksums import SUMS, check_content, noted_checksum
 
 MAX_CHANNELS = 100_000
-# Zenodo records of the archive (Bagnall et al. 2018), one for each set.
-_RECORDS = {
-    "BasicMotions": 11206179,
-    "EthanolConcentration": 11206212,
-    "FaceDetection": 11206216,
-    "Handwriting": 11206227,
-    "Heartbeat": 11206229,
-    "JapaneseVowels": 18735628,
-    "PEMS-SF": 11206252,
-    "SelfRegulationSCP1": 11206265,
-    "SelfRegulationSCP2": 11206269,
-    "SpokenArabicDigits": 18734026,
-    "UWaveGestureLibrary": 11206282,
+# Of each set: its Zenodo record (Bagnall et al. 2018), and the numbers of series for training and for testing.
+_SETS = {
+    "BasicMotions": (11206179, 40, 40),
+    "EthanolConcentration": (11206212, 261, 263),
+    "FaceDetection": (11206216, 5890, 3524),
+    "Handwriting": (11206227, 150, 850),
+    "Heartbeat": (11206229, 204, 205),
+    "JapaneseVowels": (18735628, 270, 370),
+    "PEMS-SF": (11206252, 267, 173),
+    "SelfRegulationSCP1": (11206265, 268, 293),
+    "SelfRegulationSCP2": (11206269, 200, 180),
+    "SpokenArabicDigits": (18734026, 6599, 2199),
+    "UWaveGestureLibrary": (11206282, 120, 320),
 }
-# Numbers of series for training and for testing, as the archive states them.
-_SIZES = {
-    "BasicMotions": (40, 40),
-    "EthanolConcentration": (261, 263),
-    "FaceDetection": (5890, 3524),
-    "Handwriting": (150, 850),
-    "Heartbeat": (204, 205),
-    "JapaneseVowels": (270, 370),
-    "PEMS-SF": (267, 173),
-    "SelfRegulationSCP1": (268, 293),
-    "SelfRegulationSCP2": (200, 180),
-    "SpokenArabicDigits": (6599, 2199),
-    "UWaveGestureLibrary": (120, 320),
-}
-UEA_DATASETS = tuple(_RECORDS)
+UEA_DATASETS = tuple(_SETS)
 _SPLITS = ("train", "test")
 
 
@@ -78,14 +64,13 @@ def load_uea(name: str, split: str) -> tuple[list[np.ndarray], np.ndarray]:
     if path != folder / "UEA" / name / path.name:
         return series, labels  # the cache and sktime have checksums of their own
     relative = f"UEA/{name}/{path.name}"
-    expected = _SIZES[name][_SPLITS.index(split)] if name in _SIZES else len(series)
+    expected = _SETS[name][1 + _SPLITS.index(split)] if name in _SETS else len(series)
     if (noted := noted_checksum(folder, relative)) is not None:
         check_content(path, folder, relative, noted)
     elif len(series) != expected:
         raise ValueError(
             f"{path} holds {len(series)} series, in the archive it has {expected}: it is cut short or changed. If it "
-            "was "
-            f"changed on purpose, say so in {folder}: sha256sum {relative} >> {SUMS}"
+            f"was changed on purpose, say so in {folder}: sha256sum {relative} >> {SUMS}"
         )
     return series, labels
 
@@ -105,7 +90,7 @@ def uea_path(name: str, split: str) -> Path:
     for place in places:
         if (place / name / file).is_file():
             return place / name / file
-    if name not in _RECORDS:
+    if name not in _SETS:
         raise ValueError(f"name must be one of {UEA_DATASETS} or lie in MVPA_TS_DATA/UEA, got {name!r}")
     try:
         import pooch
@@ -114,7 +99,7 @@ def uea_path(name: str, split: str) -> Path:
             f"{name} is not in MVPA_TS_DATA ({folder or 'unset'}): put UEA/{name}/{file} there, "
             'or pip install ".[sktime]" in the clone to download it'
         ) from error
-    return _cached(Path(pooch.os_cache("mvpa-ts")) / "UEA" / name / file, _RECORDS[name])
+    return _cached(Path(pooch.os_cache("mvpa-ts")) / "UEA" / name / file, _SETS[name][0])
 
 
 def _cached(path: Path, record: int) -> Path:

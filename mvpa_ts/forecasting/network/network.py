@@ -199,8 +199,7 @@ class ForecastingNetwork(nn.Module):
         window = Window(
             x, mask, phases, future, historic, static, series, positions, units, x.new_zeros(()), x.new_ones(())
         )
-        effects, cycle = self.effects(x, mask, future, units), self._cycle(phases)
-
+        effects, cycle = self.effects(x, mask, future, units), None if phases is None else self.cycle[phases]
         window = window.less(effects)
         read, regressed = window.x, None
         if self.regressions is not None and not self.regressions.off:
@@ -253,10 +252,6 @@ class ForecastingNetwork(nn.Module):
         if config.cycle_length is None or phase is None:
             return None
         return phase_of_steps(phase, config.lookback + config.horizon) % config.cycle_length
-
-    def _cycle(self, phases: Tensor | None) -> Tensor | None:
-        """The cycle at each step of the window and of the horizon, [B, L + h, C or 1]; None without one."""
-        return None if phases is None else self.cycle[phases]
 
     def _own_past(self, window: Window) -> Tensor:
         """The linear path's forecast from each channel's own look-back, [B, h, C, m]."""

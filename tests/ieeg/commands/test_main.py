@@ -34,7 +34,7 @@ def test_k_of_n_is_written_either_way(text):
 )
 def test_a_wrong_alarm_is_named(text, message):
     with pytest.raises(CommandError, match=message):
-        evaluate._alarm(text)
+        evaluate.main(["nowhere", "--output", "scores", "--alarm", text])
 
 
 @pytest.mark.parametrize("command", [convert, detect, evaluate, plot, simulate, stream])
