@@ -18,7 +18,6 @@ from mvpa_ts.ieeg.recordings.annotations import WORDS_NOT_TAKEN, is_background, 
 from mvpa_ts.ieeg.recordings.copies import same
 from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, read_left_out
 from mvpa_ts.ieeg.recordings.reading import check_kind, find_recordings
-from mvpa_ts.ieeg.scoring.words import counted
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.scoring.results import RecordingResult
@@ -48,6 +47,7 @@ def main(arguments: list[str]) -> None:
     from mvpa_ts.ieeg.scoring.cohort import cohort_report, markdown_table, swec_groups
     from mvpa_ts.ieeg.scoring.plots import save_cohort_plots
     from mvpa_ts.ieeg.scoring.results import SubjectResult
+    from mvpa_ts.ieeg.scoring.words import counted
 
     root, rule = Path(options.detections), OnlineRule(*k_of_n(options.alarm, "--alarm"))
     if not root.exists():

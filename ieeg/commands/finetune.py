@@ -16,7 +16,6 @@ from mvpa_ts.ieeg.commands.main import check_model
 from mvpa_ts.ieeg.commands.training_arguments import USAGE, with_named_configs
 from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, listing, not_read, of_recording, write_left_out
 from mvpa_ts.ieeg.recordings.recording import Recording
-from mvpa_ts.ieeg.scoring.words import MIN_SEIZURES
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.preprocessing.segments import Segments
@@ -108,6 +107,7 @@ def _say_before_training(config: Any, training: Sequence[Recording], validation:
 def _too_little(validation: Sequence[Segments]) -> str | None:
     """Why recordings that validate cannot show that networks help, if they cannot."""
     from mvpa_ts.ieeg.scoring.comparison import MIN_SEGMENTS
+    from mvpa_ts.ieeg.scoring.words import MIN_SEIZURES
 
     if sum(len(segments.recording.seizures or []) for segments in validation) < MIN_SEIZURES:
         return f"fewer than {MIN_SEIZURES} seizures validate"

@@ -7,7 +7,6 @@ from pathlib import Path
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, add_reading_options, check_model, reading_options
 from mvpa_ts.ieeg.recordings.annotations import read_seizures
 from mvpa_ts.ieeg.recordings.reading import read_recording
-from mvpa_ts.ieeg.scoring.words import counted
 
 DESCRIPTION = """Correct the events of a detection: keep, move, delete, add.
 
@@ -81,6 +80,7 @@ def train_again(arguments: list[str]) -> None:
     add_reading_options(parser)
     options = parser.parse_args(arguments)
     from mvpa_ts.ieeg.detection.review import load_review, retrain
+    from mvpa_ts.ieeg.scoring.words import counted
 
     check_model(options.model)
     if len(options.from_review) != len(options.recordings):

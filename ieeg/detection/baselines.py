@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import check_numbers, warn
 from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.constants import BRAINMAZE, LINE_LENGTH, REGRESSION, SEGMENT_SECONDS, readable
 from mvpa_ts.ieeg.detection.detection import Detection
@@ -141,10 +141,9 @@ class Regression(Baseline):
 
     def __post_init__(self) -> None:
         for name in ("center", "scale", "weights"):
-            values = np.asarray(getattr(self, name), dtype=np.float64)
-            if values.shape != (NUM_FEATURES,) or not np.isfinite(values).all():
-                raise ValueError(f"{name} must hold {NUM_FEATURES} finite numbers, got {getattr(self, name)!r:.100}")
-            object.__setattr__(self, name, tuple(values.tolist()))
+            values = np.asarray(getattr(self, name), dtype=np.float64).tolist()
+            check_numbers(values, NUM_FEATURES, name)
+            object.__setattr__(self, name, tuple(values))
         if not math.isfinite(self.bias) or min(self.scale) <= 0:
             raise ValueError("bias must be finite and scale positive")
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from mvpa_ts.attention import MVPAttention
+from mvpa_ts.attention.functional import check_mask
 from mvpa_ts.blocks import ParallelBlock
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
@@ -116,11 +117,7 @@ class StreamingMVPFormer:
         device = next(self.model.parameters()).device
         if channel_mask is None:
             return torch.ones(self.num_channels, dtype=torch.bool, device=device)
-        if channel_mask.dtype != torch.bool or channel_mask.shape != (self.num_channels,):
-            raise ValueError(
-                f"channel_mask must be a bool tensor of shape ({self.num_channels},), "
-                f"got {channel_mask.dtype} of {tuple(channel_mask.shape)}"
-            )
+        check_mask("channel_mask", channel_mask, (self.num_channels,))
         return channel_mask.to(device)
 
     def _advance(self, embeddings: Tensor, channel_mask: Tensor) -> Tensor:

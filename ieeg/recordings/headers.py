@@ -263,10 +263,7 @@ def check_gdf(path: Path) -> tuple[str, ...]:
         if not np.isin(types, np.flatnonzero(_GDF_BYTES)).all():
             raise ValueError(f"{path} is damaged: a channel's numbers have no known type")
         end = header + records * int((samples * np.array(_GDF_BYTES)[types]).sum())
-        if size < end:
-            raise ValueError(
-                f"{path} is truncated: its header promises {records} records, {end} bytes, and it has {size}"
-            )
+        guards.check_size(path, end, f"{records} records")
         file.seek(end)
         table = file.read(8)
     if size > end and (not old or table[0] in (1, 3)):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mvpa_ts.attention.functional import check_floats
+from mvpa_ts.attention.functional import check_floats, check_mask
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.normalisation import location_scale, unit_of_windows
 
@@ -97,10 +97,8 @@ def check_window(
         )
     check_floats("x", x, weight)
     B, L, C = x.shape
-    if mask is not None and (mask.dtype != torch.bool or mask.shape != x.shape):
-        raise ValueError(
-            f"mask must be a bool tensor of shape {tuple(x.shape)}, got {mask.dtype} of {tuple(mask.shape)}"
-        )
+    if mask is not None:
+        check_mask("mask", mask, tuple(x.shape))
     if config.cycle_length is not None:
         if phase is None:
             raise ValueError(f"phase must be given, because the network has a cycle of {config.cycle_length} steps")

@@ -16,7 +16,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mvpa_ts.attention.functional import check_floats
+from mvpa_ts.attention.functional import check_floats, check_mask
 from mvpa_ts.blocks import SwiGLU
 from mvpa_ts.forecasting.normalisation import location_scale, unit_of_windows
 from mvpa_ts.forecasting.pretrained import relations, trend_forecasts
@@ -219,10 +219,8 @@ class BaseForecaster(nn.Module):
         check_floats("x", x, self.correction.weight)
         if mask is None:
             mask = torch.ones_like(x, dtype=torch.bool)
-        elif mask.dtype != torch.bool or mask.shape != x.shape:
-            raise ValueError(
-                f"mask must be a bool tensor of shape {tuple(x.shape)}, got {mask.dtype} of {tuple(mask.shape)}"
-            )
+        else:
+            check_mask("mask", mask, tuple(x.shape))
         C = x.shape[2]
         if positions is not None and (positions.ndim != 2 or len(positions) != C):
             raise ValueError(f"positions must be [C, k] = [{C}, k], got shape {tuple(positions.shape)}")
