@@ -99,6 +99,13 @@ def check_flags(config: Any, *names: str) -> None:
             raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
+def check_choices(config: Any, **choices: Sequence[str]) -> None:
+    """Raise ValueError if a field is none of its choices."""
+    for name, allowed in choices.items():
+        if (value := getattr(config, name)) not in allowed:
+            raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
+
+
 def check_positive(config: Any, *names: str) -> None:
     """Raise ValueError if a field is no number above 0, nor None in a dataclass whose field can be None."""
     _check_above(config, names, lambda value: value > 0, "positive")

@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from typing import Any, Literal
 
 from mvpa_ts.attention.functional import COMPONENTS, check_options, checked_components
-from mvpa_ts.checks import keep_whole
+from mvpa_ts.checks import check_choices, keep_whole
 
 # What a field of a type may be, as JSON and NumPy have it; choices are checked by their values.
 _TYPES: dict[str, Any] = {
@@ -106,14 +106,8 @@ class MVPFormerConfig:
         if self.num_heads % self.num_kv_heads:
             raise ValueError(f"num_heads ({self.num_heads}) must be a multiple of num_kv_heads ({self.num_kv_heads})")
         check_options(self.window, "absolute", self.dropout)
-        for name, choices in (
-            ("attention", ("mvpa", "llama")),
-            ("row_order", ("distance", "released")),
-            ("pooling", ("mean", "concatenate", "logsumexp")),
-            ("amplitude", ("none", "bands")),
-        ):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {choices}, got {getattr(self, name)!r}")
+        check_choices(self, attention=("mvpa", "llama"), row_order=("distance", "released"))
+        check_choices(self, pooling=("mean", "concatenate", "logsumexp"), amplitude=("none", "bands"))
         # Rotary positions turn pairs of entries.
         if self.attention == "llama" and (self.dim // self.num_heads) % 2:
             raise ValueError(f"rotary positions need an even head width, got {self.dim // self.num_heads}")

@@ -5,20 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 
 from mvpa_ts.ieeg.figures import GREEN, literal, save_figure, styled
 from mvpa_ts.ieeg.scoring.cohort import QUIET, CohortReport
 from mvpa_ts.ieeg.scoring.kappa import EXPERT_KAPPA, convergence
 from mvpa_ts.ieeg.scoring.regression import JOINT, REGRESSORS
 from mvpa_ts.ieeg.scoring.words import MIN_HOURS, MIN_SUBJECTS
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 # Columns of the two kappas, the paper's first, and what they are of.
 KINDS = {"kappa_episodic": "post-processed decisions", "kappa": "raw decisions"}

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from mvpa_ts.checks import check_flags, check_not_negative, check_positive, keep_shares, keep_whole
+from mvpa_ts.checks import check_choices, check_flags, check_not_negative, check_positive, keep_shares, keep_whole
 from mvpa_ts.forecasting.errors import evaluate, forecast_loss, quantile_error
 from mvpa_ts.forecasting.network.closed_form import start_effects, start_in_closed_form
 from mvpa_ts.forecasting.network.mixing import mixing_share
@@ -124,13 +124,7 @@ class ForecasterTraining:
             raise ValueError(f"frequency_weight must be in [0, 1], got {self.frequency_weight}")
         if self.patience is not None and self.epochs is None and not self.validation_fraction:
             raise ValueError(f"patience ({self.patience}) needs a validation_fraction above 0")
-        for name, choices in (
-            ("schedule", ("one-cycle", "halving", "constant")),
-            ("loss", ("l1", "mse")),
-            ("keep", ("best", "last")),
-        ):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {choices}, got {getattr(self, name)!r}")
+        check_choices(self, schedule=("one-cycle", "halving", "constant"), loss=("l1", "mse"), keep=("best", "last"))
 
 
 @dataclass(frozen=True)
