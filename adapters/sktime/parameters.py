@@ -131,13 +131,15 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
     lookback, features = parameters["input_size"], series[0].features
     if lookback is None:
         lookback = max(1, min(max(96, 2 * horizon), (rows - horizon) * 2 // 3))
+    with host_words(_HOST_NAMES):
+        num_outputs = len(checked_levels(parameters["quantiles"]))
     config = forecasting_config(
         options, channels, _HOST_NAMES, f"{channels - 1}, one less than the columns of y",
         horizon=horizon, lookback=lookback, cycle_length=parameters["sp"],
         position_size=book_of(parameters).position_size,
         individual_channels=channels if parameters["individual"] else None,
         bounded_channels=channels if parameters["bounded"] else None,
-        num_outputs=len(checked_levels(parameters["quantiles"])),
+        num_outputs=num_outputs,
         future_size=0 if features is None else features.shape[1],
         **{name: parameters[name] for name in _NETWORK_ARGUMENTS},
     )  # fmt: skip

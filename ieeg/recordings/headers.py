@@ -238,7 +238,8 @@ def check_gdf(path: Path) -> tuple[str, ...]:
         (channels,) = struct.unpack_from("<I" if old else "<H", fixed, 252)
         header = struct.unpack_from("<q", fixed, 184)[0] if old else struct.unpack_from("<H", fixed, 184)[0] * 256
         if not 1 <= channels <= guards.MAX_CHANNELS:
-            raise ValueError(f"{path}: a GDF file must have 1 to {guards.MAX_CHANNELS} channels, got {channels}")
+            most = guards.MAX_CHANNELS
+            raise ValueError(f"{path}: a GDF file must have between 1 and {most} channels, got {channels}")
         if header != 256 * (channels + 1):
             raise ValueError(
                 f"{path} is damaged: a header of {channels} channels must have {256 * (channels + 1)} bytes"
