@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import write_json
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
 from mvpa_ts.ieeg.detection import report, saved
@@ -22,6 +23,7 @@ from mvpa_ts.ieeg.detection.onsets import OnsetMap, Scorer, check_positions, ons
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
 from mvpa_ts.ieeg.events import SeizureEvents, segment_labels
 from mvpa_ts.ieeg.recordings.annotations import read_seizures, write_events
+from mvpa_ts.ieeg.recordings.channels import plain_name
 
 if TYPE_CHECKING:
     import mne
@@ -271,6 +273,9 @@ class Detection:
         online = online_rule(online)
         if positions:
             check_positions(self.channel_names, positions)
+            placed = {plain_name(name) for name in positions}
+            if missing := [name for name in self.channel_names if plain_name(name) not in placed]:
+                warn(f"channels are not drawn at their positions, for some have none: {listed(missing)}")
         # Of an earlier run over a recording whose annotations may have changed; without it the folder is not complete.
         # run.json is written last but for the report: where it is there, the folder is whole.
         for file in (saved.RUN, saved.REPORT, saved.REFERENCE, saved.BASELINES, saved.ONSETS):

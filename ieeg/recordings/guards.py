@@ -111,6 +111,7 @@ def damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
         names = f"{file.parent}{os.sep}", file.name.partition(".")[0]
         if isinstance(error, ValueError) and str(error).startswith(names):
             raise
-        raise ValueError(
-            f"{path} cannot be read{where}: truncated, damaged or not what its name says ({type(error).__name__})"
-        ) from error
+        why = f"truncated, damaged or not what its name says ({type(error).__name__})"
+        if str(error).startswith("No raw data in"):  # as MNE says of a FIF file
+            why = "it holds epochs or averages and no continuous signal. Give the recording that they were made from"
+        raise ValueError(f"{path} cannot be read{where}: {why}") from error

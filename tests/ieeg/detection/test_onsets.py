@@ -154,6 +154,8 @@ def test_detect_writes_a_table_and_positions_of_other_channels_are_named(tmp_pat
     assert "Not a diagnosis" in page
     with pytest.raises(ValueError, match="the positions are of other channels: they name X1, the recording has A1, A2"):
         detection.save(tmp_path, positions={"X1": (0.0, 0.0, 0.0)})
+    with pytest.warns(UserWarning, match="not drawn at their positions, for some have none: A3, A4"):
+        detection.save(tmp_path, positions={"A1": (0.0, 0.0, 0.0), "A2": (1.0, 0.0, 0.0)})
     onsets = onset_map(detection.segments, detection.events[0])
     figure = plot_onset_map(onsets, {f"A{n}": (n, 0.0, 0.0) for n in range(1, 5)})
     assert len(figure.axes) == 3

@@ -206,6 +206,12 @@ def test_a_seizure_outside_of_the_recording_is_named(kind, length):
         assert seizures_from_events([(-50, 40, "seizure")], 360.0) == []
 
 
+def test_a_seizure_at_the_very_end_is_outside_and_in_seconds(tmp_path):
+    (tmp_path / "x_events.tsv").write_text("onset\tduration\ttrial_type\n10\t5\tsz\n100\t5\tsz\n")
+    with pytest.warns(UserWarning, match="outside of the recording.*left out: at 100 s"):
+        assert read_seizures(tmp_path / "x_events.tsv", 100.0) == [(10.0, 15.0)]
+
+
 def test_columns_between_commas(tmp_path):
     (tmp_path / "x_events.tsv").write_text("onset,duration,trial_type\n1,2,sz\n")
     with pytest.raises(ValueError, match=r"columns are onset,duration,trial_type \(tabs must separate them\)"):

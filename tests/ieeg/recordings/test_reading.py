@@ -398,6 +398,12 @@ class TestFinding:
         # across the seam of the parts
         np.testing.assert_allclose(recording.read(15000, 25000), raw.get_data(None, 15000, 25000) * 1e6, rtol=1e-5)
 
+    def test_epochs_are_no_recording(self, tmp_path):
+        raw = mne.io.RawArray(np.zeros((2, 2560)), mne.create_info(2, 256.0, "seeg"), verbose=False)
+        mne.make_fixed_length_epochs(raw, 2, verbose=False).save(tmp_path / "pat_epo.fif", verbose=False)
+        with pytest.raises(ValueError, match=r"pat_epo\.fif cannot be read: it holds epochs or averages"):
+            read_recording(tmp_path / "pat_epo.fif")
+
     def test_a_damaged_fif_file_hides_no_other(self, tmp_path):
         for name in ("night.fif", "night-1.fif"):
             (tmp_path / name).write_bytes(b"no FIF file")
