@@ -138,7 +138,7 @@ NeuralForecast([model], freq="h").fit(pd.read_pickle(sys.argv[2]), val_size=6)
 def test_two_workers_share_a_search(url, tmp_path, panel, forecaster):
     """Another process and this one, neither of which goes on before both have begun."""
     panel(3).to_pickle(tmp_path / "panel")
-    code = WORKER.format(fixed=FIXED)
+    code, folders = WORKER.format(fixed=FIXED), [str(Path(__file__).parent), str(Path(__file__).parents[2])]
     with subprocess.Popen(
         [sys.executable, "-P", "-W", "ignore", "-c", code, url, str(tmp_path / "panel")],
         stderr=subprocess.PIPE,
@@ -146,7 +146,7 @@ def test_two_workers_share_a_search(url, tmp_path, panel, forecaster):
         env={
             **os.environ,
             # No empty part: it would stand for the folder that the tests run in, before the installed package.
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])),
+            "PYTHONPATH": os.pathsep.join(filter(None, [*folders, os.environ.get("PYTHONPATH")])),
         },
     ) as other:
         mine: list[int] = []
