@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import logging
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -218,8 +219,16 @@ def _finished_trials(output: Path) -> Iterable[str]:
 
 
 def _searched(output: Path) -> dict[str, str]:
-    """Losses by what was tried, and what is still said to be running."""
+    """Losses by what was tried, and what is still said to be running once the grace of what was killed has passed."""
+    import optuna
+
     trials = _trials(output)
+    if any(trial.state.name == "RUNNING" for trial in trials):
+        time.sleep(2.5)
+        url = f"sqlite:///{output / 'study.sqlite'}"
+        storage = optuna.storages.RDBStorage(url, heartbeat_interval=1, grace_period=1)
+        optuna.storages.fail_stale_trials(optuna.load_study(study_name="sweep", storage=storage))
+        trials = _trials(output)
     results = [(trial.params["learning_rate"], trial.value) for trial in trials if trial.state.name == "COMPLETE"]
     running = sum(trial.state.name in ("RUNNING", "WAITING") for trial in trials)
     return {"trials": repr(sorted(results)), "running": str(running)}
