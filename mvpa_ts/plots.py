@@ -179,9 +179,21 @@ def channels(forecaster: Any, *, model: int = 0, **predict: Any) -> Figure:
     >>> figure.axes[0].images[0].get_array().sum(1).round(3).tolist()
     [1.0, 1.0, 1.0]
     """
-    network, named = _of_host(forecaster, model)
-    with ChannelWeights(network) as recorded:
-        names, positions = named(forecaster.predict(**predict))
+    several = hasattr(forecaster, "models")
+    fitted = forecaster.models[model] if several else getattr(forecaster, "fitted_", None)
+    if not hasattr(fitted, "network"):
+        raise ValueError(
+            "forecaster must be a fitted NeuralForecast with MVPA, or a fitted MVPAForecaster of one panel, got "
+            f"{type(forecaster).__name__}"
+        )
+    with ChannelWeights(fitted.network) as recorded:
+        ahead = forecaster.predict(**predict)
+    if several:
+        ids = list(ahead["unique_id"].unique())
+        view = fitted.view(len(ids), next(fitted.network.parameters()).device)
+        names, positions = [ids[row] for row in view.order.tolist()], view.positions
+    else:
+        names, positions = forecaster._columns.names, forecaster._columns.channel_inputs.get("positions")
     weights = recorded.of(len(names))
     figure, (axis,) = _figure(1)
     if positions is not None and positions.shape[1] > 1:
@@ -308,30 +320,6 @@ def _middle_and_intervals(levels: dict[Any, np.ndarray]) -> tuple[dict[str, np.n
     return middle, {
         f"{model} {share:g} %".strip(): (lower[model, share], upper[model, share]) for model, share in widest
     }
-
-
-def _of_host(forecaster: Any, model: int) -> tuple[Any, Any]:
-    """The network of a fitted forecaster, and what names its channels from what `predict` gave."""
-    if hasattr(forecaster, "models"):
-        fitted = forecaster.models[model]
-
-        def named(forecast: Any) -> tuple[list[Any], Any]:
-            names = list(forecast["unique_id"].unique())
-            view = fitted.view(len(names), next(fitted.network.parameters()).device)
-            return [names[row] for row in view.order.tolist()], view.positions
-
-    else:
-        fitted = getattr(forecaster, "fitted_", None)
-
-        def named(forecast: Any) -> tuple[list[Any], Any]:
-            return forecaster._columns.names, forecaster._columns.channel_inputs.get("positions")
-
-    if not hasattr(fitted, "network"):
-        raise ValueError(
-            "forecaster must be a fitted NeuralForecast with MVPA, or a fitted MVPAForecaster of one panel, got "
-            f"{type(forecaster).__name__}"
-        )
-    return fitted.network, named
 
 
 def _map(axis: Any, names: list[Any], weights: np.ndarray, positions: Any) -> None:

@@ -79,11 +79,14 @@ class OwnRandomState(TorchFunctionMode):
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
         if device not in self._generators:
-            self._generators[device] = torch.Generator(device)
+            generator = self._generators[device] = torch.Generator(device)
             if self._seed is not None:
-                self._generators[device].manual_seed(self._seed)
+                generator.manual_seed(self._seed)
+            elif (block := self.current()) is not None:  # else the state of the process is in force
+                generator.set_state(block.generator(device).get_state())
             else:
-                self._generators[device].set_state(_state(device))
+                cpu = device.type == "cpu"
+                generator.set_state(torch.get_rng_state() if cpu else torch.cuda.get_rng_state(device))
         return self._generators[device]
 
     def states(self, device: torch.device) -> list[Tensor]:
@@ -118,10 +121,3 @@ class OwnRandomState(TorchFunctionMode):
         kept = torch.empty_like(input).bernoulli_(1.0 - p, generator=self.generator(input.device))
         kept = kept.div_(1.0 - p) if p < 1.0 else kept
         return input.mul_(kept) if inplace else input * kept
-
-
-def _state(device: torch.device) -> Tensor:
-    """The state in force on a device: of the block that this thread is in, else of the process."""
-    if (block := OwnRandomState.current()) is not None:
-        return block.generator(device).get_state()
-    return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)

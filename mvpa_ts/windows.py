@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Batch = tuple[dict[str, Tensor | None], Tensor, Tensor | None]
+Batch = tuple[dict[str, Any], Tensor, Tensor | None]
 
 FARTHEST = 1e9
 """Deviations from the mean that a network may read: it squares and sums them in float32."""
@@ -55,8 +55,8 @@ class Scaling:
         constant = deviation <= 1e-12 * np.abs(location)
         return cls(location * unit, np.where(constant, 1.0, deviation * unit))
 
-    def apply(self, values: np.ndarray) -> np.ndarray:
-        """Scale [..., C]; NaN stays.
+    def apply(self, values: np.ndarray, place: str = "column {}") -> np.ndarray:
+        """Scale [..., C]; NaN stays. `place` says where a number of `values` stands.
 
         Raises
         ------
@@ -70,8 +70,8 @@ class Scaling:
             *row, column = np.argwhere(far)[0]
             value, distance = values[(*row, column)], abs(scaled[(*row, column)])
             raise ValueError(
-                f"column {column} holds {value:.6g}, which lies {distance:.1e} deviations from the mean of the data "
-                "that the scale comes from: mark it as missing (NaN) if it is wrong"
+                f"{place.format(column)} holds {value:.6g}, which lies {distance:.1e} deviations from the mean of the "
+                "data that the scale comes from: mark it as missing (NaN) if it is wrong"
             )
         return scaled
 
@@ -114,9 +114,9 @@ class FeatureScaling(Scaling):
         """The same scaling for the values of both trainings."""
         return replace(self, lower=np.minimum(self.lower, other.lower), upper=np.maximum(self.upper, other.upper))
 
-    def apply(self, values: np.ndarray) -> np.ndarray:
+    def apply(self, values: np.ndarray, place: str = "column {}") -> np.ndarray:
         """Scale [..., F], at most half a range beyond the training; NaN stays."""
-        return super().apply(np.clip(values, *self.limits()))
+        return super().apply(np.clip(values, *self.limits()), place)
 
     def limits(self) -> tuple[np.ndarray, np.ndarray]:
         """Between which numbers features are read, [F] each."""

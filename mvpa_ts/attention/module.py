@@ -219,16 +219,12 @@ class MVPAttention(nn.Module):
                 "a stream needs causal=True, channel_distance='absolute' and channel_window=None, got "
                 f"{self.causal}, {self.channel_distance!r} and {self.channel_window}"
             )
-        time_codebook = self._codebook("time_codebook", time_codebook, context, self.content_bias)
-        channel_codebook = self._codebook("channel_codebook", channel_codebook, num_channels, self.content_bias)
-        time_rows = self._rows("time_codebook", time_codebook, context, context, two_sided=False)
-        channel_rows = self._rows("channel_codebook", channel_codebook, num_channels, num_channels, two_sided=False)
-        if len(channel_rows) < num_channels:  # one row for each distance, as `last_segment_attention` reads them
-            channel_rows = torch.cat([channel_rows, channel_rows[-1:].expand(num_channels - len(channel_rows))])
-        return KeyValueCache(
-            rearrange(self.time_key(time_codebook[time_rows]), "r (h d) -> r h d", d=self.head_dim),
-            rearrange(self.channel_key(channel_codebook[channel_rows]), "r (h d) -> r h d", d=self.head_dim),
-        )
+        like = self.content_bias
+        time_key = self._keys("time_codebook", time_codebook, context, context, like)
+        channel_key = self._keys("channel_codebook", channel_codebook, num_channels, num_channels, like)
+        # One row for each distance, as `last_segment_attention` reads them.
+        last = channel_key[-1:].expand(num_channels - len(channel_key), -1, -1)
+        return KeyValueCache(time_key, torch.cat([channel_key, last]))
 
     @torch.no_grad()
     def step(self, x: Tensor, cache: KeyValueCache) -> Tensor:
@@ -301,26 +297,16 @@ class MVPAttention(nn.Module):
         generator: torch.Generator | None,
     ) -> Tensor:
         T, C = x.shape[1:3]
-        time_codebook = self._codebook("time_codebook", time_codebook, T if self.causal else 2 * T - 1, x)
-        channel_codebook = self._codebook(
-            "channel_codebook", channel_codebook, C if self.channel_distance == "absolute" else 2 * C - 1, x
-        )
-        time_rows = self._rows("time_codebook", time_codebook, T, extent[0], two_sided=not self.causal)
-        channel_rows = self._rows(
-            "channel_codebook", channel_codebook, C, extent[1], two_sided=self.channel_distance == "signed"
-        )
         query, key, value = (
             rearrange(projection(x), "b t c (h d) -> b t c h d", d=self.head_dim)
             for projection in (self.query, self.key, self.value)
         )
-        time_key = rearrange(self.time_key(time_codebook[time_rows]), "r (h d) -> r h d", d=self.head_dim)
-        channel_key = rearrange(self.channel_key(channel_codebook[channel_rows]), "r (h d) -> r h d", d=self.head_dim)
         attended = functional.mvpa_attention(
             query,
             key,
             value,
-            time_key,
-            channel_key,
+            self._keys("time_codebook", time_codebook, T, extent[0], x),
+            self._keys("channel_codebook", channel_codebook, C, extent[1], x),
             _local(self.content_bias),
             _local(self.time_bias),
             _local(self.channel_bias),
@@ -338,19 +324,18 @@ class MVPAttention(nn.Module):
         )
         return self.output(rearrange(attended, "b t c h d -> b t c (h d)"))
 
-    def _codebook(self, name: str, codebook: Tensor | None, rows: int, like: Tensor) -> Tensor:
-        """The codebook; zeros where it is None because its term is off."""
-        if isinstance(codebook, Tensor):
-            return codebook
-        if codebook is not None:
-            raise ValueError(f"{name} must be a tensor [R, D] with D = dim = {self.dim}, got {type(codebook).__name__}")
+    def _keys(self, name: str, codebook: Tensor | None, size: int, extent: int | Tensor, like: Tensor) -> Tensor:
+        """Keys [R, H_kv, d] of the codebook's `_rows`; of zeros where it is None because its term is off."""
         term = name.removesuffix("_codebook")
-        if term in self.components:
-            raise ValueError(
-                f"{name} must be a tensor [R, D] with D = dim = {self.dim}, got None; only components without "
-                f"{term!r} need none"
-            )
-        return like.new_zeros(rows, self.dim)
+        two_sided = self.channel_distance == "signed" if term == "channel" else not self.causal
+        if codebook is None and term not in self.components:
+            codebook = like.new_zeros(2 * size - 1 if two_sided else size, self.dim)
+        if not isinstance(codebook, Tensor):
+            got = f"None; only components without {term!r} need none" if codebook is None else type(codebook).__name__
+            raise ValueError(f"{name} must be a tensor [R, D] with D = dim = {self.dim}, got {got}")
+        rows = self._rows(name, codebook, size, extent, two_sided=two_sided)
+        projection = self.channel_key if term == "channel" else self.time_key
+        return rearrange(projection(codebook[rows]), "r (h d) -> r h d", d=self.head_dim)
 
     def _rows(self, name: str, codebook: Tensor, size: int, extent: int | Tensor, *, two_sided: bool) -> Tensor:
         """Codebook rows for the distances 0 … size−1 (or −(size−1) … size−1), in the order `mvpa_attention` reads.

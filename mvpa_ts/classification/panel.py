@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mvpa_ts.windows import FARTHEST, Scaling
+from mvpa_ts.windows import Scaling
 
 # Steps × channels of one padded batch when fitted networks read series: 32 MiB in float32.
 _BATCH_ELEMENTS = 1 << 23
@@ -44,22 +44,12 @@ class Scaler:
         ValueError
             A value lies too far from the training data for float32; its series and channel are named.
         """
-        location, scale = np.asarray(self.location)[:, None], np.asarray(self.scale)[:, None]
+        scaling = Scaling(np.asarray(self.location), np.asarray(self.scale))
         longest = max(values.shape[1] for values in series)
-        x = torch.zeros(len(series), longest, len(location))
+        x = torch.zeros(len(series), longest, len(self.location))
         mask = torch.zeros(x.shape, dtype=torch.bool)
         for row, values in enumerate(series):
-            with np.errstate(over="ignore"):
-                deviations = (values - location) / scale
-            far = np.abs(deviations) > FARTHEST
-            if far.any():
-                channel, step = np.argwhere(far)[0]
-                raise ValueError(
-                    f"channel {channel} of series[{row}] holds {values[channel, step]:.6g}, which lies "
-                    f"{abs(deviations[channel, step]):.1e} deviations from the mean of the training data: mark it as "
-                    "missing (NaN) if it is wrong"
-                )
-            standard = torch.from_numpy(deviations).float().T
+            standard = torch.from_numpy(scaling.apply(values.T, f"channel {{}} of series[{row}]")).float()
             mask[row, : len(standard)] = ~standard.isnan()
             x[row, : len(standard)] = standard.nan_to_num(nan=0.0)
         return x, mask

@@ -86,16 +86,10 @@ def effects_table(
             found[:, varies] = math.nan if fit is None else fit
         effect, error = found * outcome.scale[column] / unit.scale
         rows += [
-            {
-                "unique_id": name,
-                "covariate": covariate,
-                "effect": middle,
-                "lower": middle - half,
-                "upper": middle + half,
-            }
+            (name, covariate, middle, middle - half, middle + half)
             for covariate, middle, half in zip(covariates, effect, reach * error, strict=True)
         ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["unique_id", "covariate", "effect", "lower", "upper"])
 
 
 def _fitted(y: Tensor, observed: Tensor, X: Tensor, season: int) -> np.ndarray | None:

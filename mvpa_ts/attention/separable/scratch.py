@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from types import TracebackType
 
 import torch
 from torch import Tensor
@@ -34,9 +33,7 @@ class Scratch:
             self.buffers = _kept.__dict__.pop(str(self.kind), {})
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         plain = all(type(buffer) is Tensor for buffer in self.buffers.values())
         size = sum(buffer.nbytes for buffer in self.buffers.values())
         if self.kind is not None and plain and size <= _MOST_KEPT:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -89,9 +89,7 @@ def least_squares_start(
         network.phase_weights.zero_()
     if config.cycle_length is not None:
         network.cycle.copy_(cycle_strength * _mean_profile(network, batches()))
-    # Sums of squares and products over windows, one matrix a channel or one for all.
-    moments = _moments(network, batches())
-    variance, covariance, total = moments.variance, moments.covariance, moments.total
+    variance, covariance, total, squares = _moments(network, batches())
     if not bool(total.sum() > 0.0):
         raise ValueError("batches must hold at least one window whose values vary, got none")
     common = _ridge_solution(variance.sum(0), covariance.sum(0), total.sum(), ridge)
@@ -107,7 +105,7 @@ def least_squares_start(
         network.linear.bias.zero_()
     else:
         explained = (solution * (2.0 * covariance - variance @ solution)).sum((0, 1))
-        spread = ((moments.future - explained) / total.sum()).clamp(min=0.0).sqrt()
+        spread = ((squares - explained) / total.sum()).clamp(min=0.0).sqrt()
         network.linear.bias.mul_(spread.repeat_interleave(outputs))
     shares = None if network.regressions is None or network.regressions.off else network.regressions
     if shares is not None:
@@ -123,10 +121,8 @@ def least_squares_start(
         score.fill_(_SCORES[errors.index(min(errors))])
 
 
-def start_in_closed_form(
-    model: nn.Module, windows: Windows, *, ridge: float, cycle_strength: float, reversion_strength: float
-) -> None:
-    """Call `least_squares_start` for a network on some of the windows, because neighbours are alike.
+def start_in_closed_form(model: nn.Module, windows: Windows, **options: float) -> None:
+    """Call `least_squares_start` with its options on some of the windows, because neighbours are alike.
 
     Windows without a missing value are enough where there are some; otherwise all are read, with their masks.
 
@@ -145,54 +141,35 @@ def start_in_closed_form(
     def batches() -> Iterator[tuple[Tensor | None, ...]]:
         for inputs, target, counted in chosen.batches(256):
             x = inputs["x"]
-            assert x is not None
             effects = model.effects(x, inputs["mask"], inputs["future"], inputs["units"])
             if effects is not None:
                 x, target = x - effects[:, : windows.lookback], target - effects[:, windows.lookback :]
             yield x, target, inputs["phase"], inputs["mask"], counted
 
-    least_squares_start(
-        model,
-        batches,
-        ridge=ridge,
-        cycle_strength=cycle_strength,
-        reversion_strength=reversion_strength,
-    )
+    least_squares_start(model, batches, **options)
 
 
-class _Window(NamedTuple):
-    """Windows as the linear path sees them, in double precision: look-back and horizon, and what each counts."""
+def _moments(
+    network: ForecastingNetwork, batches: Iterable[Sequence[Tensor | None]]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Weighted sums over windows for each of K channels, or for all as one (K = 1).
 
-    past: Tensor  # [B, L, C]
-    future: Tensor  # [B, h, C]
-    weight: Tensor  # [B, 1, C]
-
-
-class _Moments(NamedTuple):
-    """Weighted sums over windows for each of K channels, or for all as one (K = 1)."""
-
-    variance: Tensor  # past × past [K, L, L]
-    covariance: Tensor  # past × future [K, L, h]
-    total: Tensor  # weights [K]
-    future: Tensor  # future², over all channels [h]
-
-
-def _moments(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor | None]]) -> _Moments:
+    They are past × past [K, L, L], past × future [K, L, h], weights [K], and future² over all channels [h].
+    """
     config = network.config
     L, K = config.lookback, config.individual_channels or 1
     variance = network.linear.weight.new_zeros(K, L, L, dtype=torch.float64)
     covariance = variance.new_zeros(K, L, config.horizon)
     total, squares = variance.new_zeros(K), variance.new_zeros(config.horizon)
     group = "c b" if config.individual_channels is not None else "1 (b c)"
-    for window in _normalised(network, batches):
-        rows = rearrange(window.past, f"b l c -> {group} l")
-        weight = rearrange(window.weight, f"b 1 c -> {group} 1")
-        weighted = (rows * weight).mT
+    for past, future, weight in _normalised(network, batches):
+        rows, weights = rearrange(past, f"b l c -> {group} l"), rearrange(weight, f"b 1 c -> {group} 1")
+        weighted = (rows * weights).mT
         variance += weighted @ rows
-        covariance += weighted @ rearrange(window.future, f"b h c -> {group} h")
-        total += weight.sum((1, 2))
-        squares += (window.future.square() * window.weight).sum((0, 2))
-    return _Moments(variance, covariance, total, squares)
+        covariance += weighted @ rearrange(future, f"b h c -> {group} h")
+        total += weights.sum((1, 2))
+        squares += (future.square() * weight).sum((0, 2))
+    return variance, covariance, total, squares
 
 
 def _ridge_solution(variance: Tensor, covariance: Tensor, total: Tensor, ridge: float) -> Tensor:
@@ -207,14 +184,13 @@ def _return_to_zero(network: ForecastingNetwork, batches: Iterable[Sequence[Tens
     network.reversion.zero_()
     training = network.training
     network.eval()
-    median = (network.config.num_outputs - 1) // 2
     product, square = torch.zeros(network.config.horizon, dtype=torch.float64), 0.0
     for x, y, phase, mask, counted in map(_filled, batches):
         level = location_scale(x, mask)[0].double()
         if (share := _counting(mask, counted)) is not None:
             level = level * share
         with network.bounded_by(-torch.inf, torch.inf):
-            error = network(x, mask, phase=phase)[..., median].double() - y.double()
+            error = network(x, mask, phase=phase)[..., network.middle].double() - y.double()
         product = product + (error * level).sum((0, 2)).to(product.device)
         square += level.square().sum().item()
     network.train(training)
@@ -227,7 +203,7 @@ def _squared_error(network: ForecastingNetwork, batches: Iterable[Sequence[Tenso
     network.eval()
     for batch in batches:
         x, y, phase, mask, counted = _filled([None if each is None else each[::_SHARE_EVERY] for each in batch])
-        error = (network(x, mask, phase=phase)[..., (network.config.num_outputs - 1) // 2] - y).square()
+        error = (network(x, mask, phase=phase)[..., network.middle] - y).square()
         error = error / location_scale(x, mask)[1].square().mean()
         total += float((error if counted is None else error * counted).double().sum())
     network.train(training)
@@ -255,7 +231,10 @@ def _mean_profile(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor
     return torch.where(count > 0.0, total / count, 0.0).to(cycle.dtype)
 
 
-def _normalised(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor | None]]) -> Iterator[_Window]:
+def _normalised(
+    network: ForecastingNetwork, batches: Iterable[Sequence[Tensor | None]]
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Look-backs and horizons as the linear path sees them, and what each counts [B, 1, C], in double precision."""
     config = network.config
     for x, y, phase, mask, counted in map(_filled, batches):
         location, scale = x.new_zeros(()), x.new_ones(x[:, :1].shape)
@@ -270,15 +249,12 @@ def _normalised(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor |
             past = past.masked_fill(~mask, 0.0)
         if (share := _counting(mask, counted)) is not None:
             weight = weight * share
-        yield _Window(past.double(), future.double(), weight.double())
+        yield past.double(), future.double(), weight.double()
 
 
-def _filled(batch: Sequence[Tensor | None]) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+def _filled(batch: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Look-back, horizon, phase, mask and what counts; zeros where nothing is observed."""
     x, y, phase, mask, counted = (*batch, None, None)[:5]
-    assert x is not None
-    assert y is not None
-    assert phase is not None
     x = x if mask is None else x.masked_fill(~mask, 0.0)
     y = y if counted is None else y.masked_fill(~counted, 0.0)
     return x, y, phase, mask, counted

@@ -176,10 +176,9 @@ class ForecastingConfig:
         for name in ("channel_vectors", "position_size"):
             if getattr(self, name) and not self.mixing_heads:
                 raise ValueError(f"{name} needs mixing_heads of at least 1, got 0: nothing else reads it")
-        if self.cycle_channels is not None and self.cycle_length is None:
-            raise ValueError("cycle_channels needs cycle_length, the number of steps in a cycle, got None")
-        if self.phase_weights and self.cycle_length is None:
-            raise ValueError("phase_weights needs cycle_length, the number of steps in a cycle, got None")
+        for name in ("cycle_channels", "phase_weights"):
+            if getattr(self, name) and self.cycle_length is None:
+                raise ValueError(f"{name} needs cycle_length, the number of steps in a cycle, got None")
         if self.level_reversion and not self.normalise:
             raise ValueError("level_reversion needs normalise=True: without it the forecast keeps the level anyway")
         if self.bounded_channels is not None and self.location_outputs is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,13 +34,6 @@ _BATCH = 128
 
 Design = Callable[[Tensor, int], Tensor]
 """Standardised windows [B, L, C] to what a regression with so many inputs reads."""
-
-
-class _Solved(NamedTuple):
-    """Weights without the last quarter of the windows, and of all windows."""
-
-    early: Tensor
-    all: Tensor
 
 
 class FittedRegressions(nn.Module):
@@ -139,9 +132,8 @@ class FittedRegressions(nn.Module):
         designs.append(("by_place", _near, places * min(_MOST_INPUTS // places, windows.lookback)))
         solved, differences = {}, {}
         for name, design, size in designs:
-            found = _solved(design, size, early, rest, tried)
-            solved[name] = found.all
-            regressed = torch.cat([_forecast(design, found.early, *rows) for rows in _inputs(tried)])
+            weights, solved[name] = _solved(design, size, early, rest, tried)
+            regressed = torch.cat([_forecast(design, weights, *rows) for rows in _inputs(tried)])
             differences[name] = (regressed - forecasts) * counts
         missed = (truth - forecasts) * counts
         shares, width = _shares(missed, list(differences.values()), power)
@@ -186,7 +178,6 @@ def _inputs(windows: Windows) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Standardised look-backs [B, L, C], with location and scale [B, 1, C]."""
     for inputs, _, _ in windows.batches(_BATCH):
         x, mask = inputs["x"], inputs["mask"]
-        assert x is not None
         yield standardised(x if mask is None else x.masked_fill(~mask, 0.0), mask, inputs["units"])
 
 
@@ -215,8 +206,8 @@ def _by_network(network: nn.Module, windows: Windows, middle: int) -> tuple[Tens
     return forecasts, truths, counts
 
 
-def _solved(design: Design, size: int, early: Windows, rest: Windows, tried: Windows) -> _Solved:
-    """Weights by the penalty that is best on the windows tried when solved without them."""
+def _solved(design: Design, size: int, early: Windows, rest: Windows, tried: Windows) -> tuple[Tensor, Tensor]:
+    """Weights of early windows, and of all, by the penalty that is best on those tried when solved without them."""
     equations = (len(early) + len(rest)) * (early.values.shape[1] if design is _near else 1)
     early, rest = (windows.thinned(-(-equations // _MOST_ROWS)) for windows in (early, rest))
     gram, cross = _sums(design, size, [early])
@@ -230,7 +221,7 @@ def _solved(design: Design, size: int, early: Windows, rest: Windows, tried: Win
         if best is None or error < best[0]:
             best = error, penalty, weights
     assert best is not None
-    return _Solved(best[2], _ridge(*_sums(design, size, [early, rest]), best[1]))
+    return best[2], _ridge(*_sums(design, size, [early, rest]), best[1])
 
 
 def _ridge(gram: Tensor, cross: Tensor, penalty: float) -> Tensor:

@@ -310,7 +310,6 @@ def regressions_pay(windows: Windows) -> bool:
     missed = min(((truth - past @ weights) * counts for weights in solutions), key=lambda error: error.square().sum())
     ((inputs, _, _),) = late.batches(len(late))
     x, mask = inputs["x"], inputs["mask"]
-    assert x is not None
     found = regress(x if mask is None else x.masked_fill(~mask, 0.0), mask, None, h)
     errors = found.evidence[..., len(NAMES) : 2 * len(NAMES)]
     usable = torch.tensor(found.usable, device=errors.device)
@@ -326,7 +325,6 @@ def _from_last_value(windows: Windows, unit: Tensor) -> tuple[Tensor, Tensor, Te
     """Look-backs [B, C, L] and horizons [B, C, h] less the last value, which of these count, and the last values."""
     ((inputs, target, counted),) = windows.batches(len(windows))
     x, mask = inputs["x"], inputs["mask"]
-    assert x is not None
     past = (x if mask is None else _filled(x, mask)).mT / unit
     last = past[..., -1:]
     counts = torch.ones_like(target).mT if counted is None else counted.mT.to(target.dtype)
