@@ -451,8 +451,8 @@ def _with_targets(whole: Windows, spans: Sequence[tuple[int, int, int, int]]) ->
 
 
 def observed_range(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-    """Smallest and largest observed value of each column of [n, C], [C] each; infinite for a column without any."""
-    empty = ~observed.any(0)
-    lower = values.masked_fill(~observed, torch.inf).amin(0)
-    upper = values.masked_fill(~observed, -torch.inf).amax(0)
+    """Smallest and largest observed value of each column of [..., n, C], [..., C]; infinite for one without any."""
+    empty = ~observed.any(-2)
+    lower = values.masked_fill(~observed, torch.inf).amin(-2)
+    upper = values.masked_fill(~observed, -torch.inf).amax(-2)
     return torch.where(empty, upper, lower), torch.where(empty, lower, upper)

@@ -137,7 +137,8 @@ def compare_with_reference(device: torch.device, dtype: torch.dtype) -> None:
     from mvpa_ts.attention.triton.operator import triton_attention
 
     with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
-        inputs = _small_inputs(device, dtype)
+        generator = torch.Generator().manual_seed(0)  # the caller's random numbers stay as they are
+        inputs = [torch.randn(shape, generator=generator).to(device, dtype) for shape in _SHAPES.values()]
         exact = _results(reference_attention, [x.double() for x in inputs])
         allowed, actual = (_results(attention, inputs) for attention in (reference_attention, triton_attention))
     errors = [
@@ -163,11 +164,6 @@ _SHAPES = {
     "time_key": (_T, _H_KV, _D), "channel_key": (_C, _H_KV, _D),
     "content_bias": (_H_KV, _D), "time_bias": (_H_KV, _D), "channel_bias": (_H_KV, _D),
 }  # fmt: skip
-
-
-def _small_inputs(device: torch.device, dtype: torch.dtype) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(0)  # the caller's random numbers stay as they are
-    return [torch.randn(shape, generator=generator).to(device, dtype) for shape in _SHAPES.values()]
 
 
 def _results(attention: Attention, inputs: list[Tensor]) -> list[Tensor]:

@@ -126,17 +126,12 @@ class MVPAttention(nn.Module):
 
     def extra_repr(self) -> str:
         """Sizes, and the options that differ from their defaults, for print(module)."""
-        shown = {"num_kv_heads": len(self.content_bias)} | {
+        shown = {"num_heads": self.dim // self.head_dim, "num_kv_heads": len(self.content_bias)} | {
             name: getattr(self, name)
             for name, option in inspect.signature(MVPAttention).parameters.items()
             if option.kind is option.KEYWORD_ONLY and getattr(self, name, option.default) != option.default
         }
-        return ", ".join(
-            [
-                f"{self.dim}, num_heads={self.dim // self.head_dim}",
-                *(f"{name}={value!r}" for name, value in shown.items()),
-            ]
-        )
+        return ", ".join([str(self.dim), *(f"{name}={value!r}" for name, value in shown.items())])
 
     def forward(
         self,
@@ -163,10 +158,9 @@ class MVPAttention(nn.Module):
         functional.check_floats("x", x, self.content_bias)
         T, C = x.shape[1:3]
         real = functional.merged_mask((x.shape[0], T, C), channel_mask, segment_mask, token_mask)
-        if real is None:
-            return self._attend(x, time_codebook, channel_codebook, (T, C), None, generator)
-        x = x.masked_fill(~real[..., None], 0.0)  # so that no NaN reaches the gradients of the projections
-        if self.row_order == "distance":
+        if real is not None:
+            x = x.masked_fill(~real[..., None], 0.0)  # so that no NaN reaches the gradients of the projections
+        if real is None or self.row_order == "distance":
             return self._attend(x, time_codebook, channel_codebook, (T, C), real, generator)
 
         # Samples of one extent run together: the meaning of a released row moves with the sample's T and C. A graph

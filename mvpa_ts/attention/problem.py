@@ -38,6 +38,17 @@ class Problem:
     first_segment: int = 0
 
     @property
+    def kept(self) -> Tensor | None:
+        """The tokens whose values dropout keeps, bool [B, T, C, 1, 1]; None without dropout.
+
+        Dropping a key's weight after the softmax is the same as dropping its value.
+        """
+        if self.dropout_masks is None:
+            return None
+        keep_segment, keep_channel = self.dropout_masks
+        return (keep_segment[:, :, None] & keep_channel[:, None])[..., None, None]
+
+    @property
     def channel_reach(self) -> int:
         """The distance from which on channels share the table's end row, one for each side if signed."""
         rows = self.channel_key.shape[0]

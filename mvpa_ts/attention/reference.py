@@ -53,10 +53,8 @@ def reference_attention(problem: Problem) -> tuple[Tensor, Tensor]:
     # A query without any allowed key gives zeros: its row of logits is finite and its weights are cleared below.
     logits = logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
     weights = logits.softmax(-1).masked_fill(~allowed, 0.0)
-    if p.dropout_masks is not None:
-        keep_segment, keep_channel = p.dropout_masks
-        keep = rearrange(keep_segment[:, :, None] & keep_channel[:, None], "b t c -> b 1 1 1 (t c)")
-        weights = weights * keep / (1.0 - p.dropout)
+    if p.kept is not None:
+        weights = weights * rearrange(p.kept, "b t c 1 1 -> b 1 1 1 (t c)") / (1.0 - p.dropout)
     output = torch.einsum("bkgnm,bkmd->bkgnd", weights, value)
     output = rearrange(output, "b k g (t c) d -> b t c (k g) d", t=T)
     lse = logits.to(torch.promote_types(logits.dtype, torch.float32)).logsumexp(-1)

@@ -59,11 +59,8 @@ def longer_heads(p: Problem, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor
     """
     B, T, C, H_kv, d = p.key.shape
     query, key, value = (x.to(dtype) for x in (p.query, p.key, p.value))
-    if p.dropout_masks is not None:
-        # Dropping a key's weight after the softmax is the same as dropping its value.
-        keep_segment, keep_channel = p.dropout_masks
-        keep = rearrange(keep_segment[:, :, None] & keep_channel[:, None], "b t c -> b t c 1 1")
-        value = value * keep / (1.0 - p.dropout)
+    if p.kept is not None:
+        value = value * p.kept / (1.0 - p.dropout)
     # Query heads that share a key head become more queries of it: there is no mask that would have to know them.
     query = rearrange(query, "b t c (k g) d -> b k g t c d", k=H_kv)
     key, value = (rearrange(x, "b t c k d -> b k t c d") for x in (key, value))

@@ -129,7 +129,7 @@ def fit_classifier(
             f"class_weights must be {config.num_classes} numbers, one for each class, got {len(training.class_weights)}"
         )
     scaler, networks = _fit(arrays, torch.as_tensor(targets.astype(np.int64)), targets, config, training, seed,
-                            progress or no_progress, device)  # fmt: skip
+                            progress, device)  # fmt: skip
     return FittedClassifier(config, scaler, networks)
 
 
@@ -189,12 +189,8 @@ def fit_regressor(
     standard = torch.as_tensor((values - location) / (scale or 1.0), dtype=torch.float32)
     strata = max(1, min(_STRATA, len(values) // _STRATUM))
     strata_of = values.argsort().argsort() * strata // len(values)
-    scaler, networks = _fit(arrays, standard, strata_of, config, training, seed, progress or no_progress, device)
+    scaler, networks = _fit(arrays, standard, strata_of, config, training, seed, progress, device)
     return FittedRegressor(config, scaler, networks, location, scale)
-
-
-def no_progress(progress: Progress) -> None:
-    """Call nobody: training tells of its progress only if it is asked to."""
 
 
 def stratified_split(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -249,7 +245,7 @@ def _fit(
     config: ClassificationConfig,
     training: ClassificationTraining,
     seed: int,
-    progress: Callable[[Progress], None],
+    progress: Callable[[Progress], None] | None,
     device: str,
 ) -> tuple[Scaler, list[ClassificationNetwork]]:
     """The scaler and the networks; validation parts are drawn from each stratum."""
@@ -269,7 +265,8 @@ def _fit(
             network = ClassificationNetwork(config, seed_of_network).to(device)
 
             def report(*reported: Any, place: tuple[Any, ...] = (stage, index + 1, training.num_networks)) -> None:
-                progress(Progress(*place, *reported))
+                if progress is not None:
+                    progress(Progress(*place, *reported))
 
             best = train_network(
                 network.attention,

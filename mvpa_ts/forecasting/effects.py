@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mvpa_ts.forecasting.network.closed_form import EffectRegression, regressed_effects
+from mvpa_ts.forecasting.network.closed_form import regressed_effects
 from mvpa_ts.windows import Scaling
 
 _LAGS = (1, 2, 3, 6, 12)  # of the errors; the number that Schwarz's criterion prefers is taken
@@ -95,21 +95,19 @@ def effects_table(
 def _fitted(y: Tensor, observed: Tensor, X: Tensor, season: int) -> np.ndarray | None:
     """Effects and their standard errors, (2, F), of one series [n, 1] and covariates [n, F]; None with too few rows."""
     regressors = torch.cat([X, *_waves(len(y), season)], 1)
-    count, best, least = int(observed.sum()), None, math.inf
+    count, fits = int(observed.sum()), []
     for lags in _LAGS:
         # What was fitted beside the effects made the errors smaller than they are.
         spare = count - regressors.shape[1] - lags
         fit = regressed_effects(y, observed, regressors[:, None], most_lags=lags) if spare >= _SPARE else None
-        if fit is None:
-            continue
-        criterion = count * math.log(max(fit.variance, 1e-300)) + lags * math.log(count)
-        if criterion < least:
-            best, least = (fit, count / spare), criterion
-    if best is None:
+        if fit is not None:
+            criterion = count * math.log(max(fit.variance, 1e-300)) + lags * math.log(count)
+            fits.append((criterion, fit, count / spare))
+    if not fits:
         return None
-    regression: EffectRegression = best[0]
-    error = (regression.uncertainty.clamp(min=0.0) * best[1]).sqrt()
-    return torch.stack([regression.effects, error])[:, : X.shape[1]].numpy()
+    _, fit, wider = min(fits, key=lambda each: each[0])
+    error = (fit.uncertainty.clamp(min=0.0) * wider).sqrt()
+    return torch.stack([fit.effects, error])[:, : X.shape[1]].numpy()
 
 
 def _waves(rows: int, season: int) -> list[Tensor]:

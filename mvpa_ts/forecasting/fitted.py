@@ -140,8 +140,7 @@ class FittedForecaster:
         first, last = max(0, len(series.values) - self.config.lookback), len(series.values) + self.horizon
         names = self.feature_names or range(len(known.lower))
         for column, value, distance in known.beyond(series.features[first:last]):
-            words = far_words(names[column], value, distance, known.lower[column], known.upper[column])
-            warn(words)
+            warn(far_words(names[column], value, distance, known.lower[column], known.upper[column]))
 
     def to_files(self, folder: str | Path, beside: Mapping[str, str] | None = None) -> None:
         """Write `forecaster.json` and `forecaster.safetensors` into a folder, which is made if needed.
@@ -302,7 +301,9 @@ def fit_forecaster(
         else:
             network = copy.deepcopy(start.network)
         if config.bounded_channels is not None:
-            network.set_bounds(*_range(series, scalings))
+            values = [scaling.apply(each.values) for each, scaling in zip(series, scalings, strict=True)]
+            stacked = torch.tensor(np.concatenate(values), dtype=torch.float32)
+            network.set_bounds(*observed_range(stacked.nan_to_num(0.0), ~stacked.isnan()))
         if trained:
             training = training if start is None else replace(training, ridge=None)
             windows = {name: chosen.to(device) for name, chosen in windows.items()}
@@ -339,10 +340,3 @@ def _check(series: Sequence[Series], config: ForecastingConfig, levels: tuple[fl
         raise ValueError(f"features must have future_size = {config.future_size} columns, got {sorted(sizes)}")
     if config.num_outputs != len(levels):
         raise ValueError(f"num_outputs ({config.num_outputs}) must be the number of levels ({len(levels)})")
-
-
-def _range(series: Sequence[Series], scalings: Sequence[Scaling]) -> tuple[Tensor, Tensor]:
-    """Smallest and largest scaled value of each channel in all series, [C] each."""
-    values = [scaling.apply(each.values) for each, scaling in zip(series, scalings, strict=True)]
-    stacked = torch.tensor(np.concatenate(values), dtype=torch.float32)
-    return observed_range(stacked.nan_to_num(0.0), ~stacked.isnan())

@@ -19,12 +19,7 @@ def separable_attention(problem: Problem) -> tuple[Tensor, Tensor]:
     p = problem
     B, T = p.key.shape[:2]
     H_kv = p.key.shape[3]
-    value = p.value
-    if p.dropout_masks is not None:
-        # Dropping a key's weight after the softmax is the same as dropping its value.
-        keep_segment, keep_channel = p.dropout_masks
-        keep = rearrange(keep_segment[:, :, None] & keep_channel[:, None], "b t c -> b t c 1 1")
-        value = value * keep / (1.0 - p.dropout)
+    value = p.value if p.kept is None else p.value * p.kept / (1.0 - p.dropout)
 
     # bfloat16 and float16 are evaluated in float32, as a fused kernel would.
     dtype = torch.promote_types(p.query.dtype, torch.float32)

@@ -79,17 +79,14 @@ def gradients(
     content_bias: Tensor | None,
     tables: Tables,
     real: Tensor | None,
-    output: Tensor,
-    lse: Tensor,
-    time_max: Tensor,
-    residual: Tensor,
+    results: tuple[Tensor, ...],
     lse_gradient: Tensor | None,
     options: launch.Options,
 ) -> tuple[Tensor, Tensor | None, Tensor, dict[str, Tensor]]:
     """Return the gradients of query, key (None without content) and value, and a dict of those that samples share.
 
-    The dict is by name and in float32. One program writes each element and sums have a fixed order, so results are
-    the same each time.
+    The results are those of `attend`. The dict is by name and in float32. One program writes each element and sums have
+    a fixed order, so gradients are the same each time.
     """
     query_gradient, value_gradient = launch.like(query), launch.like(value)
     key_gradient = None if content_bias is None else launch.like(key)
@@ -104,7 +101,7 @@ def gradients(
             *launch.backward(
                 output_gradient[part],
                 launch.Inputs(query[part], key[part], value[part], content_bias, *tables.scores(query[part]), mask),
-                (output[part], lse[part], time_max[part], residual[part]),
+                tuple(result[part] for result in results),
                 None if lse_gradient is None else lse_gradient[part],
                 options,
                 (query_gradient[part], None if key_gradient is None else key_gradient[part], value_gradient[part]),
@@ -132,32 +129,28 @@ def _add_shared(
     else:
         query_gradient.zero_()  # the kernel writes the part that comes from content
     if tables.time is not None and time_gradient is not None:
-        table, offset = _time_gradients(query, tables.time, time_gradient, query_gradient)
+        table, offset = _score_gradients(query, tables.time, time_gradient, query_gradient, of_channel=False)
         sums["time"] += table
         sums["time_offset"] += offset[:, :, None]
     if tables.channel is not None and channel_gradient is not None:
-        table, offset = _channel_gradients(query, tables.channel, channel_gradient, query_gradient)
+        table, offset = _score_gradients(query, tables.channel, channel_gradient, query_gradient, of_channel=True)
         sums["channel"] += table.mT
         sums["channel_offset"] += offset[:, None]
 
 
-def _time_gradients(query: Tensor, table: Tensor, gradient: Tensor, query_gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of time table [H, R, d] and offset [H, R]; add to that of the query."""
-    if launch.sums_fit(query, table.shape[1]):
-        return launch_scores.score_gradients(query, table, gradient, query_gradient, of_channel=False)
-    gradient = gradient.to(query.dtype)
-    _by_head(query_gradient).baddbmm_(gradient.mT, table)
-    return _float32_product(gradient, _by_head(query)), gradient.sum(2, dtype=torch.float32)
-
-
-def _channel_gradients(query: Tensor, table: Tensor, gradient: Tensor, query_gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of channel table, here [C·H, P, d], and offset [C·H, P]; add to that of the query."""
-    if launch.sums_fit(query, table.shape[2]):
-        return launch_scores.score_gradients(query, table, gradient, query_gradient, of_channel=True)
-    gradient = gradient.to(query.dtype)
-    _by_channel_and_head(query_gradient).baddbmm_(gradient, table.mT)
-    table_gradient = _float32_product(gradient.mT, _by_channel_and_head(query))
-    return table_gradient, gradient.sum(1, dtype=torch.float32)
+def _score_gradients(
+    query: Tensor, table: Tensor, gradient: Tensor, query_gradient: Tensor, *, of_channel: bool
+) -> tuple[Tensor, Tensor]:
+    """As `launch_scores.score_gradients`, by products of torch where its sums do not fit."""
+    if launch.sums_fit(query, table.shape[2 if of_channel else 1]):
+        return launch_scores.score_gradients(query, table, gradient, query_gradient, of_channel=of_channel)
+    gradient, group = gradient.to(query.dtype), "h (b t c)"
+    if of_channel:  # rows of the table are columns of the scores
+        gradient, table, group = gradient.mT, table.mT, "(c h) (b t)"
+    # A view, so that the sum is written there.
+    rearrange(query_gradient, f"b t c h d -> {group} d").baddbmm_(gradient.mT, table)
+    queries = rearrange(query, f"b t c h d -> {group} d")
+    return _float32_product(gradient, queries), gradient.sum(2, dtype=torch.float32)
 
 
 def parts(query: Tensor) -> Iterator[slice]:
@@ -174,13 +167,3 @@ def _float32_product(left: Tensor, right: Tensor) -> Tensor:
     if left.dtype == torch.float32 or left.device.type == "cpu":  # a CPU has no product of 16 bits into 32
         return torch.bmm(left.float(), right.float())
     return torch.bmm(left, right, out_dtype=torch.float32)
-
-
-def _by_head(query: Tensor) -> Tensor:
-    """View queries or their gradients as matrices, one for each head."""
-    return rearrange(query, "b t c h d -> h (b t c) d")
-
-
-def _by_channel_and_head(query: Tensor) -> Tensor:
-    """View them as matrices, one for each pair of query channel and head."""
-    return rearrange(query, "b t c h d -> (c h) (b t) d")

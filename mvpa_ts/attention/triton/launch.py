@@ -170,7 +170,7 @@ def sums_fit(query: Tensor, columns: int) -> bool:
 def forward(
     inputs: Inputs,
     options: Options,
-    results: tuple[Tensor, Tensor, Tensor, Tensor],
+    results: tuple[Tensor, ...],
 ) -> None:
     """Write the results: output, log-sum-exp, largest far time score and residual; see `batch.attend`."""
     query = inputs.query
@@ -195,7 +195,7 @@ def forward(
 def backward(
     output_gradient: Tensor,
     inputs: Inputs,
-    results: tuple[Tensor, Tensor, Tensor, Tensor],
+    results: tuple[Tensor, ...],
     lse_gradient: Tensor | None,
     options: Options,
     gradients: tuple[Tensor, Tensor | None, Tensor],
@@ -215,7 +215,7 @@ def backward(
     delta = like(lse)
 
     candidates = choose_blocks("query_gradient", query, real is not None)
-    tile_stop, cross_stop = _tile_axis(query)
+    tile_stop, cross_stop = (C, T) if tiles_channels(T, C) else (T, C)
     single_tile = tile_stop <= candidates[0].keys
     # Tiles one after another add up their cross gradients: in float32, if there is more than one.
     cross_dtype = query.dtype if single_tile else torch.float32
@@ -350,12 +350,6 @@ def _common(inputs: Inputs, options: Options) -> dict[str, Any]:
 def _float32(number: float) -> float:
     """Round to float32."""
     return ctypes.c_float(number).value
-
-
-def _tile_axis(query: Tensor) -> tuple[int, int]:
-    """Count the positions on the tile axis and on the cross axis."""
-    T, C = query.shape[1:3]
-    return (C, T) if tiles_channels(T, C) else (T, C)
 
 
 def cut(blocks: Blocks) -> dict[str, int]:

@@ -31,11 +31,8 @@ def triton_attention(problem: Problem) -> tuple[Tensor, Tensor]:
             )
         )  # fmt: skip
         time_key, channel_key, content_bias, time_bias, channel_bias = parameters
-        if p.dropout_masks is not None:
-            # Dropping a key's weight after the softmax is the same as dropping its value.
-            keep_segment, keep_channel = p.dropout_masks
-            keep = rearrange(keep_segment[:, :, None] & keep_channel[:, None], "b t c -> b t c 1 1")
-            value = value * (keep / (1.0 - p.dropout)).to(dtype)
+        if p.kept is not None:
+            value = value * (p.kept / (1.0 - p.dropout)).to(dtype)
         time_table: tuple[Tensor | None, Tensor | None] = (None, None)
         channel_table: tuple[Tensor | None, Tensor | None] = (None, None)
         if "time" in p.components:
@@ -151,10 +148,7 @@ def flash_attention_backward(
             content_bias,
             tables,
             real,
-            output,
-            lse,
-            time_max,
-            residual,
+            (output, lse, time_max, residual),
             lse_gradient,
             options,
         )

@@ -107,6 +107,8 @@ def least_squares_start(
         explained = (solution * (2.0 * covariance - variance @ solution)).sum((0, 1))
         spread = ((squares - explained) / total.sum()).clamp(min=0.0).sqrt()
         network.linear.bias.mul_(spread.repeat_interleave(outputs))
+    training = network.training
+    network.eval()
     shares = None if network.regressions is None or network.regressions.off else network.regressions
     if shares is not None:
         shares.step_score[:, -1] = _SCORES[-1]  # of the network alone, until its share is known
@@ -119,6 +121,7 @@ def least_squares_start(
             score.fill_(number)
             errors.append(_squared_error(network, batches()))
         score.fill_(_SCORES[errors.index(min(errors))])
+    network.train(training)
 
 
 def start_in_closed_form(model: nn.Module, windows: Windows, **options: float) -> None:
@@ -152,15 +155,13 @@ def start_in_closed_form(model: nn.Module, windows: Windows, **options: float) -
 def _moments(
     network: ForecastingNetwork, batches: Iterable[Sequence[Tensor | None]]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Weighted sums over windows for each of K channels, or for all as one (K = 1).
-
-    They are past × past [K, L, L], past × future [K, L, h], weights [K], and future² over all channels [h].
-    """
+    """Weighted sums over windows for each of K channels, or for all as one (K = 1)."""
     config = network.config
     L, K = config.lookback, config.individual_channels or 1
-    variance = network.linear.weight.new_zeros(K, L, L, dtype=torch.float64)
-    covariance = variance.new_zeros(K, L, config.horizon)
-    total, squares = variance.new_zeros(K), variance.new_zeros(config.horizon)
+    variance = network.linear.weight.new_zeros(K, L, L, dtype=torch.float64)  # past × past
+    covariance = variance.new_zeros(K, L, config.horizon)  # past × future
+    total = variance.new_zeros(K)  # of the weights
+    squares = variance.new_zeros(config.horizon)  # of the future, over all channels
     group = "c b" if config.individual_channels is not None else "1 (b c)"
     for past, future, weight in _normalised(network, batches):
         rows, weights = rearrange(past, f"b l c -> {group} l"), rearrange(weight, f"b 1 c -> {group} 1")
@@ -182,8 +183,6 @@ def _ridge_solution(variance: Tensor, covariance: Tensor, total: Tensor, ridge: 
 def _return_to_zero(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor | None]]) -> Tensor:
     """Regression of the errors without reversion and bounds on the level of the window, for each step, [h]."""
     network.reversion.zero_()
-    training = network.training
-    network.eval()
     product, square = torch.zeros(network.config.horizon, dtype=torch.float64), 0.0
     for x, y, phase, mask, counted in map(_filled, batches):
         level = location_scale(x, mask)[0].double()
@@ -193,20 +192,17 @@ def _return_to_zero(network: ForecastingNetwork, batches: Iterable[Sequence[Tens
             error = network(x, mask, phase=phase)[..., network.middle].double() - y.double()
         product = product + (error * level).sum((0, 2)).to(product.device)
         square += level.square().sum().item()
-    network.train(training)
     return product / max(square, torch.finfo(product.dtype).tiny)
 
 
 def _squared_error(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor | None]]) -> float:
     """Of the median over what counts, in units of the windows' deviations; every eighth window is read."""
-    training, total = network.training, 0.0
-    network.eval()
+    total = 0.0
     for batch in batches:
         x, y, phase, mask, counted = _filled([None if each is None else each[::_SHARE_EVERY] for each in batch])
         error = (network(x, mask, phase=phase)[..., network.middle] - y).square()
         error = error / location_scale(x, mask)[1].square().mean()
         total += float((error if counted is None else error * counted).double().sum())
-    network.train(training)
     return total
 
 
@@ -367,7 +363,6 @@ class EffectRegression:
 
 def _alternated(y: Tensor, X: Tensor, known: Tensor, whole: Tensor, lags: int, effects: Tensor) -> EffectRegression:
     """Regression on what is left after subtracting what the last steps tell; errors and effects in turn."""
-    fit = None
     for _ in range(_ROUNDS):
         errors = _centred((y - X @ effects)[..., None], known)[..., 0]
         past = torch.stack([errors.roll(lag, 0) for lag in range(1, lags + 1)], 2) if lags else errors[..., None] * 0.0
@@ -375,7 +370,6 @@ def _alternated(y: Tensor, X: Tensor, known: Tensor, whole: Tensor, lags: int, e
         filtered = [_filtered(rows, weights, whole) for rows in (y[..., None], X)]
         fit = EffectRegression(filtered[0][..., 0], filtered[1], whole)
         effects = fit.effects
-    assert fit is not None
     return fit
 
 

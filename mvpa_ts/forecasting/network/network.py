@@ -44,14 +44,13 @@ class ForecastingNetwork(nn.Module):
     def __init__(self, config: ForecastingConfig) -> None:
         super().__init__()
         self.config = config
-        self.linear = nn.Linear(config.lookback, config.horizon * config.num_outputs)
+        outputs = config.horizon * config.num_outputs
+        self.linear = nn.Linear(config.lookback, outputs)
         # From zero (the window's mean) rather than at random: the noise of a random start outlives a short training.
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
         if config.individual_channels is not None:
-            self.corrections = nn.Parameter(
-                torch.zeros(config.individual_channels, config.lookback, config.horizon * config.num_outputs)
-            )
+            self.corrections = nn.Parameter(torch.zeros(config.individual_channels, config.lookback, outputs))
         if config.cycle_length is not None:
             self.cycle = nn.Parameter(torch.zeros(config.cycle_length, config.cycle_channels or 1))
             if config.phase_weights:
@@ -70,7 +69,7 @@ class ForecastingNetwork(nn.Module):
             self.mixing = ChannelMixing(
                 config.mixing_heads,
                 config.lookback,
-                config.horizon * config.num_outputs,
+                outputs,
                 max_channels=config.max_channels,
                 channel_distance=config.channel_distance,
                 channels=config.channel_vectors,
@@ -79,8 +78,10 @@ class ForecastingNetwork(nn.Module):
         if self.reads_effects:
             self.future_effects = nn.Parameter(torch.zeros(config.future_size))
         self.features = nn.ModuleDict()
-        for name, size in self._covariate_sizes().items() if "maps" in config.covariates else ():
-            outputs = config.horizon * config.num_outputs
+        of_future = config.future_size * (config.lookback + config.horizon)  # numbers of a channel over a window
+        for name, size in (("future", of_future), ("historic", config.historic_size * config.lookback)):
+            if not size or "maps" not in config.covariates:
+                continue
             # Zero, like all of the linear path.
             self.register_parameter(f"{name}_map", nn.Parameter(torch.zeros(size, outputs)))
             if "channels" in config.covariates and config.channel_vectors is not None:
@@ -222,7 +223,10 @@ class ForecastingNetwork(nn.Module):
             moved, width = self.fitted(middle, read, mask, units, series)
             narrower = (width - 1.0) * (forecast - middle[..., None])
             forecast = forecast + (moved[..., None] + narrower) * self._levels(moved)
-        return self._bounded(self._moved(forecast, effects))
+        forecast = self._moved(forecast, effects)
+        if self.config.bounded_channels is not None:
+            forecast = Bounded.apply(forecast, self.lower[:, None], self.upper[:, None])
+        return forecast
 
     def effects(self, x: Tensor, mask: Tensor | None, future: Tensor | None, units: Tensor | None) -> Tensor | None:
         """What covariates known ahead do at the same step, in the units of x, [B, L + h, C]; None without any.
@@ -292,7 +296,7 @@ class ForecastingNetwork(nn.Module):
             )
             added.append(heads)
         for name, features in (("future", window.future), ("historic", window.historic)):
-            if "maps" in config.covariates and features is not None and name in self._covariate_sizes():
+            if "maps" in config.covariates and features is not None:
                 read, shared = rearrange(features, "b t c f -> b c (t f)"), getattr(self, f"{name}_map")
                 mapped = self.features[name](read, shared, window.series) if name in self.features else read @ shared
                 added.append(mapped)
@@ -322,23 +326,8 @@ class ForecastingNetwork(nn.Module):
         levels = outputs if self.config.location_outputs is None else self.config.location_outputs
         return like.new_tensor([float(output in levels) for output in outputs])
 
-    def _bounded(self, forecast: Tensor) -> Tensor:
-        if self.config.bounded_channels is None:
-            return forecast
-        bounded: Tensor = Bounded.apply(forecast, self.lower[:, None], self.upper[:, None])
-        return bounded
-
     def _by_step(self, forecast: Tensor) -> Tensor:
         return rearrange(forecast, "b c (h m) -> b h c m", m=self.config.num_outputs)
-
-    def _covariate_sizes(self) -> dict[str, int]:
-        """Numbers of a channel's features over a window."""
-        config = self.config
-        sizes = {
-            "future": config.future_size * (config.lookback + config.horizon),
-            "historic": config.historic_size * config.lookback,
-        }
-        return {name: size for name, size in sizes.items() if size}
 
 
 def phase_of_steps(phase: Tensor, steps: int) -> Tensor:

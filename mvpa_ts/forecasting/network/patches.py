@@ -103,30 +103,7 @@ class PatchEncoder(nn.Module):
         `regressed` [B, C, K·h + evidence] is what regressions in the window gave; without them the scores are 0.
         """
         config = self.config
-        tokens, token_mask = self._tokens(x, mask, future, historic, static, regressed)
-        features = self.head_dropout(self.stack(self.dropout(tokens), token_mask=token_mask))
-        past, ahead = features.split([config.segments, config.future_segments], dim=1)
-        read = rearrange(past, "b t c d -> b c (t d)")
-        forecast = rearrange(self.head(read), "b c (h m) -> b h c m", m=config.num_outputs)
-        if config.future_size:
-            steps = rearrange(self.future_head(ahead), "b t c (s m) -> b (t s) c m", m=config.num_outputs)
-            forecast = forecast + steps[:, : config.horizon]
-        if regressed is None:
-            return forecast, 0.0
-        scores = rearrange(self.score_head(read), "b c (s k) -> b c s k", k=len(NAMES) + 1)
-        return forecast, scores.repeat_interleave(CHUNK, 2)[:, :, : min(config.horizon, FARTHEST)]
-
-    def _tokens(
-        self,
-        x: Tensor,
-        mask: Tensor | None,
-        future: Tensor | None,
-        historic: Tensor | None,
-        static: Tensor | None,
-        regressed: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Tokens [B, T, C, D] of past and horizon, and which of them are real (None: all)."""
-        config = self.config
+        # Tokens [B, T, C, D] of past and horizon, and which of them are real (None: all).
         ahead = config.patch_length + (config.segments - 1) * config.patch_stride - config.lookback  # steps to pad
         whole = self.embed_lookback(x.mT)[:, None]
         if regressed is not None:
@@ -157,7 +134,17 @@ class PatchEncoder(nn.Module):
             tokens = tokens + self.embed_channel
         if static is not None and config.static_size:
             tokens = tokens + self.embed_static(static)
-        return tokens, token_mask
+        features = self.head_dropout(self.stack(self.dropout(tokens), token_mask=token_mask))
+        of_past, of_horizon = features.split([config.segments, config.future_segments], dim=1)
+        read = rearrange(of_past, "b t c d -> b c (t d)")
+        forecast = rearrange(self.head(read), "b c (h m) -> b h c m", m=config.num_outputs)
+        if config.future_size:
+            steps = rearrange(self.future_head(of_horizon), "b t c (s m) -> b (t s) c m", m=config.num_outputs)
+            forecast = forecast + steps[:, : config.horizon]
+        if regressed is None:
+            return forecast, 0.0
+        scores = rearrange(self.score_head(read), "b c (s k) -> b c s k", k=len(NAMES) + 1)
+        return forecast, scores.repeat_interleave(CHUNK, 2)[:, :, : min(config.horizon, FARTHEST)]
 
     def _patches(self, x: Tensor, ahead: int, count: int) -> Tensor:
         """Cut [B, L, C, F] into `count` patches after padding `ahead` zeros: [B, T, C, P·F]."""

@@ -34,6 +34,7 @@ from mvpa_ts.learning_rates import parameter_groups
 from mvpa_ts.random_state import OwnRandomState
 from mvpa_ts.training import TrainingRun
 from mvpa_ts.weights import CONFIG_NAME, WEIGHTS_NAME, load_strictly, read_weights, save_model
+from mvpa_ts.windows import observed_range
 
 NAMES = ("base", "small")
 """Names of the forecasters that the package holds."""
@@ -193,11 +194,7 @@ def bounds_of(bounded: bool | Sequence[float | None], x: Tensor, mask: Tensor) -
     """
     infinity = x.new_full(x[:, 0].shape, torch.inf)
     if isinstance(bounded, bool):
-        if not bounded:
-            return -infinity, infinity
-        lowest, highest = x.masked_fill(~mask, torch.inf).amin(1), x.masked_fill(~mask, -torch.inf).amax(1)
-        seen = mask.any(1)  # a series without a value has no range
-        return torch.where(seen, lowest, -infinity), torch.where(seen, highest, infinity)
+        return observed_range(x, mask) if bounded else (-infinity, infinity)
     pair = tuple(bounded) if isinstance(bounded, Sequence) else ()
     ends = [sign * torch.inf if end is None else float(end) for sign, end in zip((-1, 1), pair, strict=False)]
     if len(ends) != 2 or len(pair) != 2 or not ends[0] < ends[1]:

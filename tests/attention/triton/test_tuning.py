@@ -80,7 +80,7 @@ def test_a_call_times_all_of_its_kernels_once(shape, timed, monkeypatch):
     def call() -> int:
         launched.clear()
         results = batch.attend(query, query, query, bias, tables, None, options)
-        batch.gradients(query, query, query, query, bias, tables, None, *results, None, options)
+        batch.gradients(query, query, query, query, bias, tables, None, results, None, options)
         return len(launched)
 
     parts = len(list(batch.parts(query)))
