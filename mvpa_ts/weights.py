@@ -132,7 +132,7 @@ def check_sizes(description: Mapping[str, Any], weights: Mapping[str, Tensor], s
 
 
 def built_for(build: Callable[[], Module], weights: Mapping[str, Tensor], source: object) -> Module:
-    """Make a module that holds these weights, after a check that its sizes fit them.
+    """Make a module that holds these weights; raises a ValueError where its sizes do not fit them.
 
     Parameters
     ----------
@@ -141,11 +141,6 @@ def built_for(build: Callable[[], Module], weights: Mapping[str, Tensor], source
     weights : mapping of str to Tensor
     source : object
         Names the weights in errors.
-
-    Raises
-    ------
-    ValueError
-        A tensor does not fit, as in `load_strictly`, or the module cannot be made at all.
     """
     try:
         with torch.device("meta"):
@@ -262,13 +257,7 @@ class Checkpoint:
             torch.save(state | {"settings": self.settings}, temporary)
 
     def read(self) -> dict[str, Any] | None:
-        """The state in the file; None where there is no file.
-
-        Raises
-        ------
-        ValueError
-            The file is damaged, or of a run with other settings.
-        """
+        """The state in the file, None without one; raises a ValueError if it is damaged or of other settings."""
         if not self.path.is_file():
             return None
         try:

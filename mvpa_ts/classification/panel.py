@@ -39,10 +39,7 @@ class Scaler:
     def padded(self, series: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         """Standardised series [n, L, C], zero where missing or past the end, and mask [n, L, C], True = observed.
 
-        Raises
-        ------
-        ValueError
-            A value lies too far from the training data for float32; its series and channel are named.
+        Raises a ValueError that names series and channel of a value too far from the training data for float32.
         """
         scaling = Scaling(np.asarray(self.location), np.asarray(self.scale))
         longest = max(values.shape[1] for values in series)
@@ -58,11 +55,8 @@ class Scaler:
 def checked_series(series: Sequence[Any], num_channels: int | None = None) -> list[np.ndarray]:
     """The series as float64 arrays [C, L_i] with one number of channels.
 
-    Raises
-    ------
-    ValueError
-        The list is empty, a series is not a matrix, has no observed value, holds an infinite value, or its number of
-        channels differs from the others' (or from `num_channels`).
+    Raises a ValueError if the list is empty, a series is not a matrix, has no observed value, holds an infinite value,
+    or its number of channels differs from the others' (or from `num_channels`).
     """
     arrays = [np.asarray(values, dtype=np.float64) for values in series]
     if not arrays:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def series_views(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Level, shape and mask of series, channels before steps.
+    """Level, shape and mask of series, channels before steps; raises a ValueError where x and mask do not fit.
 
     Parameters
     ----------
@@ -22,11 +22,6 @@ def series_views(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor
     shape : Tensor, shape (B, C, L)
         The same with mean 0 and standard deviation 1 over the observed steps of each channel.
     mask : bool Tensor, shape (B, C, L)
-
-    Raises
-    ------
-    ValueError
-        x has not three axes, or the mask is not a bool tensor of the same shape.
     """
     if x.ndim != 3:
         raise ValueError(f"x must be [B, L, C], got shape {tuple(x.shape)}")

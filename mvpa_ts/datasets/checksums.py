@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
+from typing import Any
 
 SUMS = "SHA256SUMS"
+
+
+def downloader(name: str, file: str, extra: str) -> Any:
+    """The package pooch; without it an OSError says where to put a file by hand."""
+    try:
+        import pooch
+    except ImportError as error:
+        raise OSError(
+            f"{name} is not in MVPA_TS_DATA ({os.environ.get('MVPA_TS_DATA') or 'unset'}): put {file} there, "
+            f'or pip install ".[{extra}]" in the clone to download it'
+        ) from error
+    return pooch
 
 
 def noted_checksum(folder: Path, relative: str) -> str | None:
     """Return the SHA-256 that ``SHA256SUMS`` in the data folder states for a file, or None.
 
     List a file there if you changed it on purpose and want to use it. The command
-    ``sha256sum weather/weather.csv >> SHA256SUMS`` writes such a line.
+    ``sha256sum weather/weather.csv >> SHA256SUMS`` writes such a line. One without checksum and path is a ValueError.
 
     Parameters
     ----------
@@ -20,11 +34,6 @@ def noted_checksum(folder: Path, relative: str) -> str | None:
         The folder that ``MVPA_TS_DATA`` names.
     relative : str
         Path of the file below `folder`, with slashes.
-
-    Raises
-    ------
-    ValueError
-        A line does not hold a checksum and a path.
 
     Examples
     --------
@@ -54,16 +63,7 @@ def noted_checksum(folder: Path, relative: str) -> str | None:
 def check_content(path: Path, folder: Path, relative: str, published: str) -> None:
     """Raise a ValueError if a file is neither the published one nor the one that ``SHA256SUMS`` states.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    folder : Path
-        The folder that ``MVPA_TS_DATA`` names.
-    relative : str
-        Path of the file below `folder`.
-    published : str
-        SHA-256 of the published file.
+    `folder` and `relative` are those of `noted_checksum`; `published` is the SHA-256 of the published file.
     """
     with path.open("rb") as file:
         content = hashlib.file_digest(file, "sha256").hexdigest()

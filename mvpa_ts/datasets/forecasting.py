@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from mvpa_ts.datasets.checksums import check_content
+from mvpa_ts.datasets.checksums import check_content, downloader
 from mvpa_ts.windows import Windows
 
 if TYPE_CHECKING:
@@ -57,13 +57,7 @@ def dataset_path(name: str) -> Path:
         if local.is_file():
             check_content(local, Path(folder).expanduser(), relative, checksum)
             return local
-    try:
-        import pooch
-    except ImportError as error:
-        raise OSError(
-            f"{name} is not in MVPA_TS_DATA ({folder or 'unset'}): put {relative} there, "
-            'or pip install ".[neuralforecast]" in the clone to download it'
-        ) from error
+    pooch = downloader(name, relative, "neuralforecast")
     cache = Path(pooch.os_cache("mvpa-ts")) / relative
     try:
         return Path(pooch.retrieve(url, f"sha256:{checksum}", fname=cache.name, path=cache.parent, progressbar=True))

@@ -12,10 +12,11 @@ import hashlib
 import importlib.util
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from mvpa_ts.datasets.checksums import SUMS, check_content, noted_checksum
+from mvpa_ts.datasets.checksums import SUMS, check_content, downloader, noted_checksum
 
 MAX_CHANNELS = 100_000
 # Of each set: its Zenodo record (Bagnall et al. 2018), and the numbers of series for training and for testing.
@@ -92,20 +93,12 @@ def uea_path(name: str, split: str) -> Path:
             return place / name / file
     if name not in _SETS:
         raise ValueError(f"name must be one of {UEA_DATASETS} or lie in MVPA_TS_DATA/UEA, got {name!r}")
-    try:
-        import pooch
-    except ImportError as error:
-        raise OSError(
-            f"{name} is not in MVPA_TS_DATA ({folder or 'unset'}): put UEA/{name}/{file} there, "
-            'or pip install ".[sktime]" in the clone to download it'
-        ) from error
-    return _cached(Path(pooch.os_cache("mvpa-ts")) / "UEA" / name / file, _SETS[name][0])
+    pooch = downloader(name, f"UEA/{name}/{file}", "sktime")
+    return _cached(pooch, Path(pooch.os_cache("mvpa-ts")) / "UEA" / name / file, _SETS[name][0])
 
 
-def _cached(path: Path, record: int) -> Path:
+def _cached(pooch: Any, path: Path, record: int) -> Path:
     """Return a file of the cache; if it is missing or incomplete, download it and write its checksum beside it."""
-    import pooch
-
     noted = path.with_suffix(".md5")
     if path.is_file() and noted.is_file() and hashlib.md5(path.read_bytes()).hexdigest() == noted.read_text():
         return path

@@ -12,13 +12,7 @@ LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)  # of the interva
 
 
 def checked_levels(levels: Sequence[float]) -> tuple[float, ...]:
-    """The levels as a tuple.
-
-    Raises
-    ------
-    ValueError
-        They are not increasing numbers within (0, 1), or the median is not among them.
-    """
+    """The levels as a tuple; raises a ValueError unless they increase within (0, 1) and hold the median."""
     try:
         values = tuple(float(level) for level in levels)
     except (TypeError, ValueError):  # no sequence, or no numbers

@@ -92,21 +92,15 @@ _BLOCKS: dict[tuple[str, bool], dict[str, tuple[Blocks, ...]]] = {
         "segments": (Blocks(128, 16, 8),),
     },
     ("far_gradient", False): {
-        "one tile": (_EIGHT, Blocks(64, 64, 4, num_stages=1, tiles=4)),
-        "one tile, masked": (_EIGHT,),
-        "tiles": (_EIGHT, Blocks(64, 64, 4, num_stages=1, tiles=4)),
-        "tiles, masked": (_EIGHT,),
-        "segments": (_EIGHT,),
+        **dict.fromkeys(("one tile", "tiles"), (_EIGHT, Blocks(64, 64, 4, num_stages=1, tiles=4))),
+        **dict.fromkeys(("one tile, masked", "tiles, masked", "segments"), (_EIGHT,)),
     },
     ("far_gradient", True): dict.fromkeys(
         ("one tile", "tiles", "segments"), (Blocks(32, 32, 8, num_stages=1, tiles=8),)
     ),
     ("key_gradient", False): {
-        "one tile": (_FOUR, _TWO),
-        "one tile, masked": (_TWO,),
-        "tiles": (_FOUR, _TWO),
-        "tiles, masked": (_TWO,),
-        "segments": (_TWO,),
+        **dict.fromkeys(("one tile", "tiles"), (_FOUR, _TWO)),
+        **dict.fromkeys(("one tile, masked", "tiles, masked", "segments"), (_TWO,)),
     },
     ("key_gradient", True): dict.fromkeys(
         ("one tile", "tiles", "segments"), (Blocks(16, 32, 8, num_stages=1, tiles=4),)

@@ -127,12 +127,8 @@ def least_squares_start(
 def start_in_closed_form(model: nn.Module, windows: Windows, **options: float) -> None:
     """Call `least_squares_start` with its options on some of the windows, because neighbours are alike.
 
-    Windows without a missing value are enough where there are some; otherwise all are read, with their masks.
-
-    Raises
-    ------
-    ValueError
-        The model is no `ForecastingNetwork`, or as `least_squares_start` says.
+    Windows without a missing value are enough where there are some; otherwise all are read, with their masks. Raises
+    ValueError if the model is no `ForecastingNetwork`, and where `least_squares_start` does.
     """
     if not isinstance(model, ForecastingNetwork):
         raise ValueError(f"ridge needs a ForecastingNetwork to start in closed form, got {type(model).__name__}")

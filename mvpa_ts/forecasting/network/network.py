@@ -196,7 +196,9 @@ class ForecastingNetwork(nn.Module):
         check_channels(self.config, x.shape[2], series, positions, units)
         units, positions = (None if given is None else given.to(x.dtype) for given in (units, positions))
         x, mask = self._observed(x, mask)
-        phases = self._phases(phase)
+        phases = None
+        if self.config.cycle_length is not None and phase is not None:
+            phases = phase_of_steps(phase, self.config.lookback + self.config.horizon) % self.config.cycle_length
         window = Window(
             x, mask, phases, future, historic, static, series, positions, units, x.new_zeros(()), x.new_ones(())
         )
@@ -249,13 +251,6 @@ class ForecastingNetwork(nn.Module):
         if mask is None or (quick and bool(mask.all())):
             return x, None
         return x.masked_fill(~mask, 0.0), mask
-
-    def _phases(self, phase: Tensor | None) -> Tensor | None:
-        """Place of each step in the cycle, [B, L + h]; None without a cycle."""
-        config = self.config
-        if config.cycle_length is None or phase is None:
-            return None
-        return phase_of_steps(phase, config.lookback + config.horizon) % config.cycle_length
 
     def _own_past(self, window: Window) -> Tensor:
         """The linear path's forecast from each channel's own look-back, [B, h, C, m]."""

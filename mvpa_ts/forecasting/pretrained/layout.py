@@ -40,14 +40,9 @@ def layout(places: Tensor | None, panels: int, series: int, device: torch.device
     ----------
     places : Tensor, shape (B, C, k), optional
         One coordinate: places on a line, which then have an order and a direction. Two or three: places in space,
-        of which distances count. None: nothing is known.
+        of which distances count. None: nothing is known. Raises a ValueError if one is not finite, or all are equal.
     panels, series : int
     device : torch.device, optional
-
-    Raises
-    ------
-    ValueError
-        A coordinate is not finite, or all are equal.
     """
     same = torch.eye(series, dtype=torch.bool, device=device)
     if places is None:

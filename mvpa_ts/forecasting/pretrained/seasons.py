@@ -57,12 +57,7 @@ def with_year(x: Tensor, mask: Tensor, season: int | None) -> int | Tensor | Non
 
     The week is found in the history anyway. A year counts where the means over a week, of all series of the panel
     together, are like those of the year before: their correlation is above 0.3, which 1 in 20 random walks reaches.
-
-    Parameters
-    ----------
-    x, mask : Tensor, shape (B, L, C)
-    season : int, optional
-        Steps of the season that the frequency gives; only 7 and 5 have a year.
+    `x` and `mask` are [B, L, C]; of the seasons that a frequency gives, only 7 and 5 steps have a year.
     """
     year = YEARS.get(season or 0)
     if year is None or season is None or x.shape[1] < 2 * year + season:
