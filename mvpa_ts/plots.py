@@ -180,7 +180,7 @@ def channels(forecaster: Any, *, model: int = 0, **predict: Any) -> Figure:
     [1.0, 1.0, 1.0]
     """
     several = hasattr(forecaster, "models")
-    fitted = forecaster.models[model] if several else getattr(forecaster, "fitted_", None)
+    fitted: Any = forecaster.models[model] if several else getattr(forecaster, "fitted_", None)
     if not hasattr(fitted, "network"):
         raise ValueError(
             "forecaster must be a fitted NeuralForecast with MVPA, or a fitted MVPAForecaster of one panel, got "
