@@ -407,7 +407,7 @@ class BaseForecaster(nn.Module):
             (observed + 1e-3).log(),
         ]
         compared = truth.masked_fill(~enough[..., None], torch.nan)
-        trust = trust_in_relations(past, compared, relative, channels, config.chunk_length)
+        trust = trust_in_relations(past, compared, relative, self.origins, channels, config.chunk_length)
         chunks = horizon // config.chunk_length
         relative = F.pad(relative, (0, chunks - relative.shape[2]), mode="replicate")
         return ahead, relative, torch.cat(features, dim=1).nan_to_num(0.0), unit, trust

@@ -46,7 +46,7 @@ def carried_on(x: Tensor, observed: Tensor) -> Tensor:
     panels = (stopped.any(1) & (gap == 0).any(1)).nonzero()[:, 0]
     if not len(panels):
         return x
-    correlation = lagged_correlation(x[panels])
+    correlation, _ = lagged_correlation(x[panels])
     alike = torch.maximum(correlation, correlation.mT).masked_fill((gap[panels] > 0)[:, None], -1.0)
     strength, index = alike.topk(min(OTHERS, x.shape[1] - 1), dim=2)
     x = x.clone()

@@ -3,6 +3,7 @@
 Relations between the series of a panel are found here in closed form, without a weight of the network. Each regression
 is fitted on all of the history, and on what lies before earlier origins, to be tried there. It forecasts a few steps,
 and goes on from there: so it learns from more rows, and what travels over several series is followed step by step.
+Others are read about as long ago as they tell most: few lags of many series, each at its own delay.
 
 The penalty of weights that all series share is the one that did best at the origins, where the latest counts most. That
 of weights of one series did best on all rows after the first fit: few steps of one series say little.
@@ -23,12 +24,14 @@ from torch.nn import functional as F
 
 NAMES = ("own lags of all series", "neighbours", "neighbours, lately", "leaders")
 """What each forecast is, in their order."""
-OWN_LAGS, NEIGHBOUR_LAGS, NEIGHBOURS = 32, 16, 6
-LEADERS, LEADER_LAGS, LEADER_OWN_LAGS = 4, 32, 16
+OWN_LAGS, NEIGHBOUR_LAGS, NEIGHBOURS = 32, 12, 6
+LEADERS, LEADER_LAGS, LEADER_OWN_LAGS = 6, 10, 16
+FARTHEST_DELAY = 40
+"""Steps before which others are read at the latest, besides their lags."""
 DIFFERENT_LAGS, NEARBY = 4, 3.0
 """Lags whose weights may differ from series to series, and the distance, in places, over which they differ alike."""
-LATELY = 128.0
-"""Steps after which a row counts 1/e in the regression on what happened lately."""
+LATELY, DELAYS_LATELY = 128.0, 64.0
+"""Steps after which a row counts 1/e in the regression on what happened lately, and where delays are looked for."""
 LEAST_BACK = 24
 """Nearer origins share the fit of this one: a few rows more change little."""
 PENALTIES = (3.0, 30.0, 300.0, 3000.0)
@@ -37,7 +40,7 @@ BLOCK, BLOCK_OF_EACH = 8, 4
 """Steps that are forecast at once, by weights that all series share and by those of each."""
 MOST_ROWS = 12_000
 """Rows of a pooled regression; of more, every second or third is read."""
-_TRIED_LAGS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48)
+_TRIED_LAGS = range(49)
 _AT_ONCE, _AT_ONCE_ON_A_GPU = (8192, 4), (1 << 20, 512)
 """Rows and factors that are worked on together: so many stay in a CPU's cache; a GPU wants few, large calls."""
 
@@ -70,59 +73,69 @@ def relation_forecasts(
     tried = max(tested) if tested else max(1, L // 3)
     block, block_of_each = (max(1, min(horizon, most, L // 4)) for most in (BLOCK, BLOCK_OF_EACH))
     history = (x, observed, origins, tried)
-    near = _Regressions(*history, block, _neighbours(x, order), OWN_LAGS, NEIGHBOUR_LAGS, pooled=True)
+    correlation, delay = lagged_correlation(x, DELAYS_LATELY)
+    neighbours = _neighbours(correlation, order)
+    delays = delay.gather(2, neighbours.clamp(min=0))
+    near = _Regressions(*history, block, neighbours, delays, OWN_LAGS, NEIGHBOUR_LAGS, pooled=True)
     sums = near.products((None, LATELY))
     if C == 1:
         always, lately = near.forecast(sums, horizon)
         return torch.stack([always, always, lately, always], dim=3)
-    among = min(horizon, tried)
-    always, lately = near.forecast(sums, among)
-    different = _Regressions(*history, block, near.others, DIFFERENT_LAGS, DIFFERENT_LAGS, pooled=False)
+    far = min(horizon, tried)
+    always, lately = near.forecast(sums, far)
+    different = _Regressions(*history, block, near.others, near.delays, DIFFERENT_LAGS, DIFFERENT_LAGS, pooled=False)
     always = different.added(always, order)
     # Sums over own lags alone are among those with neighbours.
-    alone = _Regressions(*history, block, near.others[..., :0], OWN_LAGS, NEIGHBOUR_LAGS, pooled=True)
+    nobody = neighbours[..., :0]
+    alone = _Regressions(*history, block, nobody, nobody, OWN_LAGS, NEIGHBOUR_LAGS, pooled=True)
     sums = torch.cat([sums[:1, ..., : alone.number, : alone.number], sums[:1, ..., : alone.number, -block:]], -1)
     # Chosen before the origins, so that a trial is fair.
-    leaders = lagged_correlation(x[:, :, : max(8, L - tried)]).topk(min(LEADERS, C - 1), dim=2).indices
-    led = _Regressions(*history, block_of_each, leaders, LEADER_OWN_LAGS, LEADER_LAGS, pooled=False)
-    others = [always, lately, *led.forecast(led.products((None,)), among)]
+    correlation, delay = lagged_correlation(x[:, :, : max(8, L - tried)], DELAYS_LATELY)
+    leaders = correlation.topk(min(LEADERS, C - 1), dim=2).indices
+    delays = delay.gather(2, leaders)
+    led = _Regressions(*history, block_of_each, leaders, delays, LEADER_OWN_LAGS, LEADER_LAGS, pooled=False)
+    others = [always, lately, *led.forecast(led.products((None,)), far)]
     (own,) = alone.forecast(sums, horizon)
     # Beyond the earliest origin nobody tried them, and some explode: what others showed fades there.
-    fading = (-torch.arange(1, horizon - among + 1, device=x.device) / among).exp()
-    later = [own[..., among:] + (other[..., -1:] - own[..., among - 1 : among]) * fading for other in others]
+    fading = (-torch.arange(1, horizon - far + 1, device=x.device) / far).exp()
+    later = [own[..., far:] + (other[..., -1:] - own[..., far - 1 : far]) * fading for other in others]
     every = [own, *(torch.cat(parts, 3) for parts in zip(others, later, strict=True))]
     return torch.stack(every, dim=3)
 
 
-def _neighbours(x: Tensor, order: Tensor | None) -> Tensor:
+def _neighbours(correlation: Tensor, order: Tensor | None) -> Tensor:
     """Series at each relative place, [B, C, S], −1 where there is none.
 
     Without an order these are the series that correlate most, the strongest first.
     """
-    _, C, _ = x.shape
+    C = correlation.shape[2]
     S = min(NEIGHBOURS, C - 1)
-    alike = lagged_correlation(x).topk(min(2 * S, C - 1), dim=2).indices
+    alike = correlation.topk(min(2 * S, C - 1), dim=2).indices
     alike = F.pad(alike, (0, 2 * S - alike.shape[2]), value=-1)
     if order is None:
         return alike
     placed = order[:, :1, None] >= 0
     order = order.clamp(min=0)
     rank = order.argsort(1)
-    offsets = torch.tensor([*range(-S, 0), *range(1, S + 1)], device=x.device)
+    offsets = torch.tensor([*range(-S, 0), *range(1, S + 1)], device=order.device)
     place = rank[..., None] + offsets  # [B, C, 2 S]
     inside = (place >= 0) & (place < C)
     neighbour = order.gather(1, place.clamp(0, C - 1).flatten(1)).view_as(place)
     return torch.where(placed, torch.where(inside, neighbour, -1), alike)
 
 
-def lagged_correlation(x: Tensor) -> Tensor:
-    """Largest correlation of each series with an earlier value of another, over some lags, [B, C, C]; own are −1."""
+def lagged_correlation(x: Tensor, memory: float = math.inf) -> tuple[Tensor, Tensor]:
+    """Largest correlation of each series with an earlier value of another, and the lag of it, both [B, C, C].
+
+    A series' own is −1. With a memory, a step counts less by 1/e for so many steps before the end.
+    """
     L = x.shape[2]
     z = x - x.mean(2, keepdim=True)
+    z = z * (torch.arange(1 - L, 1, device=x.device) / (2 * memory)).exp()
     z = z / z.square().sum(2, keepdim=True).sqrt().clamp(min=1e-6)
     lags = [lag for lag in _TRIED_LAGS if 2 * lag < L]
-    best = torch.stack([z[:, :, lag:] @ z[:, :, : L - lag].mT for lag in lags]).abs().amax(0)
-    return best - 2.0 * torch.eye(x.shape[1], device=x.device)
+    best, lag = torch.stack([z[:, :, lag:] @ z[:, :, : L - lag].mT for lag in lags]).abs().max(0)
+    return best - 2.0 * torch.eye(x.shape[1], device=x.device), lag
 
 
 @dataclass
@@ -135,12 +148,16 @@ class _Regressions:
     tried: int  # the earliest origin that the penalty is tried at
     block: int  # steps that are forecast at once
     others: Tensor  # series [B, C, S] that each is forecast from besides itself; −1 is none
+    delays: Tensor  # lag [B, C, S] at which each of them tells most
     own_lags: int
     other_lags: int
     pooled: bool
 
     def __post_init__(self) -> None:
-        self.reach = max(self.own_lags, self.other_lags)
+        # A block needs the lags from the delay on down to the delay less its steps.
+        latest = self.block + (self.other_lags - self.block) // 2
+        self.skipped = (self.delays - latest).clamp(0, FARTHEST_DELAY)
+        self.reach = max(self.own_lags, self.other_lags + FARTHEST_DELAY)
         self.number = 1 + self.own_lags + self.others.shape[2] * self.other_lags
         # Origins before which all is fitted on: the last target of a fit lies before its origins.
         self.fits = sorted({back for back in self.origins if LEAST_BACK <= back <= self.tried}, reverse=True)
@@ -165,9 +182,11 @@ class _Regressions:
         if S := self.others.shape[2]:
             nothing = F.pad(x, (0, 0, 0, 1))  # a series of zeros, where there is no other
             of_series = self.others[:, series]
-            of_series = torch.where(of_series < 0, C, of_series).flatten(1).repeat(G // len(of_series), 1)
-            lags = nothing.gather(1, of_series[..., None].expand(-1, -1, length)).unfold(2, self.reach, 1)
-            lags = rearrange(lags[:, :, ::every, -self.other_lags :], "g (c s) r l -> g c r s l", s=S)
+            of_series = torch.where(of_series < 0, C, of_series)[..., None]
+            steps = torch.arange(self.reach - self.other_lags, length, device=x.device)
+            place = (of_series * length + steps - self.skipped[:, series, :, None]).flatten(1)
+            lags = nothing.flatten(1).gather(1, place.repeat(G // len(place), 1)).unflatten(1, (-1, len(steps)))
+            lags = rearrange(lags.unfold(2, self.other_lags, 1)[:, :, ::every], "g (c s) r l -> g c r s l", s=S)
             rows[..., 1 + self.own_lags : self.number].unflatten(3, (S, -1)).copy_(lags)
         return rows
 

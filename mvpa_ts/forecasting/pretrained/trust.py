@@ -4,10 +4,13 @@ The network weighs its simple forecasts by chunks of steps and by the errors of 
 series shows in all of them together, often at the next step only. So here the evidence of a whole panel counts: from
 earlier origins the regression's forecast is compared with the mixture of the forecasts that read no other series.
 
-Legend: B panels, C series, N = B·C, R regressions, O origins, K simple forecasts, s steps ahead.
+Legend: B panels, C series, N = B·C, R regressions, M means of them, O origins, K simple forecasts, s steps ahead.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -20,12 +23,15 @@ _LEAST = 1e-3
 _MANY = 48  # series
 
 
-def trust_in_relations(past: Tensor, truth: Tensor, relative: Tensor, channels: int, chunk: int) -> Tensor:
+def trust_in_relations(
+    past: Tensor, truth: Tensor, relative: Tensor, origins: Sequence[int], channels: int, chunk: int
+) -> Tensor:
     """Share of each regression in the forecasts of a panel.
 
-    At each step the regression with the least errors has one, if it reads other series. It is the share that would
-    have been best by least squares, times 1 − (1 − how often the regression was better)ᵐ, times oᵐ / (oᵐ + 1) by how
-    many origins say so, o. From one origin many series tell more, so m grows from 1 to 2 with their number.
+    At each step the regression with the least errors has one, if it reads other series, or the mean of some does. It is
+    the share that would have been best by least squares, times 1 − (1 − how often it was better)ᵐ, times oᵐ / (oᵐ + 1)
+    by how many origins say so, o. From one origin many series tell more, so m grows from 1 to 2 with their number. In
+    the best share an origin counts by the root of its steps before the end, for near ones see nearly the same.
 
     Parameters
     ----------
@@ -35,6 +41,8 @@ def trust_in_relations(past: Tensor, truth: Tensor, relative: Tensor, channels: 
         NaN where nothing is compared.
     relative : Tensor, shape (N, K, s / chunk)
         Log of the errors over the least.
+    origins : sequence of int, length O
+        Steps before the end.
     channels : int
         Series of a panel.
     chunk : int
@@ -50,18 +58,24 @@ def trust_in_relations(past: Tensor, truth: Tensor, relative: Tensor, channels: 
     usual = (past[:, :, :-R] * weight).sum(2)
     compared = ~truth.isnan()
     missed = (truth - usual).clamp(-_MOST, _MOST).masked_fill(~compared, 0.0)[:, :, None]
-    apart = (past[:, :, -R:] - usual[:, :, None]).clamp(-_MOST, _MOST).masked_fill(~compared[:, :, None], 0.0)
+    means = past.new_tensor(
+        [[(r in some) / len(some) for r in range(R)] for n in range(1, R) for some in combinations(range(1, R), n)]
+    )
+    apart = torch.einsum("mr, onrs -> onms", means, past[:, :, -R:]) - usual[:, :, None]
+    apart = apart.clamp(-_MOST, _MOST).masked_fill(~compared[:, :, None], 0.0)
     number = compared.to(apart.dtype)[:, :, None]
-    # Sums over a panel and over steps nearby, [O, B, R, s].
+    # Sums over a panel and over steps nearby, [O, B, M, s].
     before, after, cross, moved, count = (
         nearby_steps(tensor.unflatten(1, (-1, channels)).sum(2))
         for tensor in (missed.square(), (missed - apart).square(), missed * apart, apart.square(), number)
     )
-    origins = (number.unflatten(1, (-1, channels)).amax(2)).sum(0)  # [B, 1, s]
+    said = (number.unflatten(1, (-1, channels)).amax(2)).sum(0)  # [B, 1, s]
     seen = (count > 0).to(apart.dtype)
     better = ((after < before) * seen).sum(0) / seen.sum(0).clamp(min=1.0)
-    best_share = cross.sum(0) / (moved.sum(0) + _LEAST * count.sum(0).clamp(min=1.0))
+    weight = past.new_tensor(origins).sqrt()
+    cross, moved, count = (torch.einsum("o, obms -> bms", weight, sums) for sums in (cross, moved, count))
+    best_share = cross / (moved + _LEAST * count.clamp(min=1.0))
     m = min(max(channels / _MANY, 1.0), 2.0)
-    share = best_share.clamp(0.0, 1.0) * (1.0 - (1.0 - better) ** m) * (1.0 - 1.0 / (origins**m + 1.0))
-    of_others = after.sum(0)[:, 1:].argmin(1, keepdim=True) + 1
-    return torch.zeros_like(share).scatter(1, of_others, share.gather(1, of_others))
+    share = best_share.clamp(0.0, 1.0) * (1.0 - (1.0 - better) ** m) * (1.0 - 1.0 / (said**m + 1.0))
+    best = after.sum(0).argmin(1, keepdim=True)
+    return torch.einsum("mr, bms -> brs", means, torch.zeros_like(share).scatter(1, best, share.gather(1, best)))
