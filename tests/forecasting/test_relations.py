@@ -7,11 +7,15 @@ import torch
 from mvpa_ts.forecasting.pretrained.relations import (
     BLOCK,
     BLOCK_OF_EACH,
+    DELAYS_LATELY,
     DIFFERENT_LAGS,
     DIFFERENT_PENALTIES,
+    FARTHEST_DELAY,
     LATELY,
+    LEADER_LAGS,
     LEADERS,
     NEARBY,
+    NEIGHBOUR_LAGS,
     NEIGHBOURS,
     PENALTIES,
     lagged_correlation,
@@ -23,10 +27,16 @@ C, L, ORIGINS = 4, 90, (4, 24, 30)
 
 
 def _features(x, c, others, end, own_lags, other_lags):
-    """Of series `c` at `end`; zeros lie before the beginning and where there is no other."""
-    past = np.concatenate([np.zeros((C, 32)), x[:, : end + 1]], 1)
+    """Of series `c` at `end`; zeros lie before the beginning and where there is no other.
+
+    Others are pairs: the series, and how many of the latest steps are skipped.
+    """
+    past = np.concatenate([np.zeros((C, 64)), x[:, : end + 1]], 1)
     nearest = past[c, -own_lags:]
-    lags = [past[other, -other_lags:] if other >= 0 else np.zeros(other_lags) for other in others]
+    lags = [
+        past[other, : past.shape[1] - skipped][-other_lags:] if other >= 0 else np.zeros(other_lags)
+        for other, skipped in others
+    ]
     return np.concatenate([[1.0, nearest[-1]], nearest[:-1] - nearest[-1], *lags])
 
 
@@ -111,11 +121,31 @@ def _difference(x, observed, others, place, block):
     return np.stack([[every[c, -1] @ weights(0, best[s], c)[:, s] for s in range(block)] for c in range(C)])
 
 
+def _lagged_correlation(x, memory):
+    """Largest weighted correlation with an earlier value, and its lag."""
+    z = (x - x.mean(1, keepdims=True)) * np.exp((np.arange(x.shape[1]) - x.shape[1] + 1) / memory / 2)
+    z /= np.sqrt((z**2).sum(1, keepdims=True))
+    best, delay = -np.eye(C), np.zeros((C, C), dtype=int)
+    for c, other in ((c, other) for c in range(C) for other in range(C) if c != other):
+        products = [abs(z[c, lag:] @ z[other, : x.shape[1] - lag]) for lag in range(min(49, (x.shape[1] + 1) // 2))]
+        best[c, other], delay[c, other] = np.max(products), np.argmax(products)
+    return best, delay
+
+
+def _skipped(others, delay, lags, block):
+    """Others with what is skipped of each: the lags lie around those that a block needs."""
+    latest = block + (lags - block) // 2
+    return [
+        [(other, min(max(delay[c, other] - latest, 0), FARTHEST_DELAY)) for other in of_series]
+        for c, of_series in enumerate(others)
+    ]
+
+
 @pytest.mark.parametrize("horizon", [5, 70])
 def test_forecasts_are_those_of_loops(horizon):
     generator = np.random.default_rng(0)
-    x = generator.standard_normal((C, L + 9))
-    x = np.stack([x[0, 9 - 3 * c : L + 9 - 3 * c] for c in range(C)]) + 0.3 * x[:, :L]  # a wave
+    x = generator.standard_normal((C, L + 30))
+    x = np.stack([x[0, 30 - 9 * c : L + 30 - 9 * c] for c in range(C)]) + 0.3 * x[:, :L]  # a wave
     observed = generator.random((C, L)) > 0.2
     order = np.array([2, 0, 1, 3])
     values = torch.tensor(x, dtype=torch.float32)[None]
@@ -123,14 +153,21 @@ def test_forecasts_are_those_of_loops(horizon):
     places, S = np.argsort(order), min(NEIGHBOURS, C - 1)
     offsets = [*range(-S, 0), *range(1, S + 1)]
     others = [[order[p + o] if 0 <= p + o < C else -1 for o in offsets] for p in places]
-    leaders = lagged_correlation(values[:, :, : L - 30]).topk(min(LEADERS, C - 1), dim=2).indices[0].tolist()
     block = min(horizon, BLOCK)
+    correlation, delay = _lagged_correlation(x, DELAYS_LATELY)
+    for found, expected in zip(lagged_correlation(values, DELAYS_LATELY), (correlation, delay), strict=True):
+        np.testing.assert_allclose(found[0][~np.eye(C, dtype=bool)], expected[~np.eye(C, dtype=bool)], atol=1e-5)
+    near = _skipped(others, delay, NEIGHBOUR_LAGS, block)
+    correlation, delay = _lagged_correlation(x[:, : L - 30], DELAYS_LATELY)
+    leaders = _skipped(np.argsort(-correlation)[:, : min(LEADERS, C - 1)], delay, LEADER_LAGS, BLOCK_OF_EACH)
     expected = [
-        _forecast(x, observed, [[]] * C, (32, 16), block, horizon, pooled=True, memory=None),
-        _forecast(x, observed, others, (32, 16), block, horizon, pooled=True, memory=None),
-        _forecast(x, observed, others, (32, 16), block, horizon, pooled=True, memory=LATELY),
-        _forecast(x, observed, leaders, (16, 32), BLOCK_OF_EACH, horizon, pooled=False, memory=None),
+        _forecast(x, observed, [[]] * C, (32, 12), block, horizon, pooled=True, memory=None),
+        _forecast(x, observed, near, (32, 12), block, horizon, pooled=True, memory=None),
+        _forecast(x, observed, near, (32, 12), block, horizon, pooled=True, memory=LATELY),
+        _forecast(x, observed, leaders, (16, 10), BLOCK_OF_EACH, horizon, pooled=False, memory=None),
     ]
+    assert max(skipped for of_series in [*near, *leaders] for _, skipped in of_series) > 5
+    others = _skipped(others, _lagged_correlation(x, DELAYS_LATELY)[1], DIFFERENT_LAGS, block)
     expected[1][:, :block] += _difference(x, observed, others, places, block)
     among = min(horizon, 30)  # beyond the earliest origin what others show fades
     for of_others in expected[1:]:
@@ -145,9 +182,18 @@ def test_a_regression_is_trusted_as_far_as_origins_agree(series, power):
     truth = torch.ones(3, series, 1)
     past = torch.stack([torch.zeros_like(truth), *[0.75 * truth] * 4], 2)
     past[0, :, 1:] *= -1.0
-    share = trust_in_relations(past, truth, torch.zeros(series, 5, 1), channels=series, chunk=1)
-    least_squares = 0.75 / 3 / (0.75**2 + 1e-3)
+    share = trust_in_relations(past, truth, torch.zeros(series, 5, 1), (4, 16, 36), channels=series, chunk=1)
+    least_squares = 0.75 * (4 + 6 - 2) / 12 / (0.75**2 + 1e-3)  # origins count by the root of their steps
     assert share.sum().item() == pytest.approx(least_squares * (1 - (1 / 3) ** power) * 3**power / (3**power + 1))
+
+
+def test_regressions_that_miss_apart_share_the_trust():
+    """One is right about even series, another about odd ones, the first regression reads no others: the mean wins."""
+    truth = torch.ones(3, 10, 1)
+    even = (torch.arange(10) % 2 == 0)[:, None] * 0.8
+    past = torch.stack([torch.zeros_like(truth), truth, *(truth - part for part in (even, 2.0 + even, 0.8 - even))], 2)
+    share = trust_in_relations(past, truth, torch.zeros(10, 5, 1), (4, 8, 12), channels=10, chunk=1)
+    assert share[0, :, 0].tolist() == pytest.approx([0.0, 0.375, 0.0, 0.375])  # together 3 / 4, of three origins
 
 
 @pytest.mark.parametrize("seed", [3, 6])
