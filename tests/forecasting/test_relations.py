@@ -122,13 +122,13 @@ def _difference(x, observed, others, place, block):
 
 
 def _lagged_correlation(x, memory):
-    """Largest weighted correlation with an earlier value, and its lag."""
+    """Largest weighted correlation with an earlier value, and the first lag with nearly that."""
     z = (x - x.mean(1, keepdims=True)) * np.exp((np.arange(x.shape[1]) - x.shape[1] + 1) / memory / 2)
     z /= np.sqrt((z**2).sum(1, keepdims=True))
     best, delay = -np.eye(C), np.zeros((C, C), dtype=int)
     for c, other in ((c, other) for c in range(C) for other in range(C) if c != other):
         products = [abs(z[c, lag:] @ z[other, : x.shape[1] - lag]) for lag in range(min(49, (x.shape[1] + 1) // 2))]
-        best[c, other], delay[c, other] = np.max(products), np.argmax(products)
+        best[c, other], delay[c, other] = np.max(products), np.argmax(products >= 0.95 * np.max(products))
     return best, delay
 
 

@@ -41,6 +41,7 @@ BLOCK, BLOCK_OF_EACH = 8, 4
 MOST_ROWS = 12_000
 """Rows of a pooled regression; of more, every second or third is read."""
 _TRIED_LAGS = range(49)
+_NEARLY = 0.95
 _AT_ONCE, _AT_ONCE_ON_A_GPU = (8192, 4), (1 << 20, 512)
 """Rows and factors that are worked on together: so many stay in a CPU's cache; a GPU wants few, large calls."""
 
@@ -125,16 +126,18 @@ def _neighbours(correlation: Tensor, order: Tensor | None) -> Tensor:
 
 
 def lagged_correlation(x: Tensor, memory: float = math.inf) -> tuple[Tensor, Tensor]:
-    """Largest correlation of each series with an earlier value of another, and the lag of it, both [B, C, C].
+    """Largest correlation of each series with an earlier value of another, and the first lag with nearly that, [B, C, C].
 
-    A series' own is −1. With a memory, a step counts less by 1/e for so many steps before the end.
+    Slow series correlate as much at many lags. A series' own is −1. With a memory, a step counts less by 1/e for so many steps before the end.
     """
     L = x.shape[2]
     z = x - x.mean(2, keepdim=True)
     z = z * (torch.arange(1 - L, 1, device=x.device) / (2 * memory)).exp()
     z = z / z.square().sum(2, keepdim=True).sqrt().clamp(min=1e-6)
     lags = [lag for lag in _TRIED_LAGS if 2 * lag < L]
-    best, lag = torch.stack([z[:, :, lag:] @ z[:, :, : L - lag].mT for lag in lags]).abs().max(0)
+    every = torch.stack([z[:, :, lag:] @ z[:, :, : L - lag].mT for lag in lags]).abs()
+    best = every.amax(0)
+    lag = (every >= _NEARLY * best).to(torch.uint8).argmax(0)
     return best - 2.0 * torch.eye(x.shape[1], device=x.device), lag
 
 
