@@ -126,9 +126,10 @@ def _neighbours(correlation: Tensor, order: Tensor | None) -> Tensor:
 
 
 def lagged_correlation(x: Tensor, memory: float = math.inf) -> tuple[Tensor, Tensor]:
-    """Largest correlation of each series with an earlier value of another, and the first lag with nearly that, [B, C, C].
+    """Largest correlation of each series with an earlier value of another, and the lag of it, both [B, C, C].
 
-    Slow series correlate as much at many lags. A series' own is −1. With a memory, a step counts less by 1/e for so many steps before the end.
+    The lag is the first with nearly that correlation: slow series correlate alike at many. A series' own is −1. With a
+    memory, a step counts less by 1/e for so many steps before the end.
     """
     L = x.shape[2]
     z = x - x.mean(2, keepdim=True)
