@@ -6,6 +6,7 @@ import torch
 
 from mvpa_ts.forecasting.pretrained.relations import (
     BLOCK,
+    BLOCK_ALONE,
     BLOCK_OF_EACH,
     DELAYS_LATELY,
     DIFFERENT_LAGS,
@@ -161,7 +162,7 @@ def test_forecasts_are_those_of_loops(horizon):
     correlation, delay = _lagged_correlation(x[:, : L - 30], DELAYS_LATELY)
     leaders = _skipped(np.argsort(-correlation)[:, : min(LEADERS, C - 1)], delay, LEADER_LAGS, BLOCK_OF_EACH)
     expected = [
-        _forecast(x, observed, [[]] * C, (32, 12), block, horizon, pooled=True, memory=None),
+        _forecast(x, observed, [[]] * C, (32, 0), min(horizon, BLOCK_ALONE, L // 4), horizon, pooled=True, memory=None),
         _forecast(x, observed, near, (32, 12), block, horizon, pooled=True, memory=None),
         _forecast(x, observed, near, (32, 12), block, horizon, pooled=True, memory=LATELY),
         _forecast(x, observed, leaders, (16, 10), BLOCK_OF_EACH, horizon, pooled=False, memory=None),

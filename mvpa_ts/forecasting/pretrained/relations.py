@@ -36,8 +36,8 @@ LEAST_BACK = 24
 """Nearer origins share the fit of this one: a few rows more change little."""
 PENALTIES = (3.0, 30.0, 300.0, 3000.0)
 DIFFERENT_PENALTIES = (1000.0, 100.0)
-BLOCK, BLOCK_OF_EACH = 8, 4
-"""Steps that are forecast at once, by weights that all series share and by those of each."""
+BLOCK, BLOCK_OF_EACH, BLOCK_ALONE = 8, 4, 64
+"""Steps that are forecast at once, by weights that all series share, by those of each, and from own lags alone."""
 MOST_ROWS = 12_000
 """Rows of a pooled regression; of more, every second or third is read."""
 _TRIED_LAGS = range(49)
@@ -86,17 +86,15 @@ def relation_forecasts(
     always, lately = near.forecast(sums, far)
     different = _Regressions(*history, block, near.others, near.delays, DIFFERENT_LAGS, DIFFERENT_LAGS, pooled=False)
     always = different.added(always, order)
-    # Sums over own lags alone are among those with neighbours.
-    nobody = neighbours[..., :0]
-    alone = _Regressions(*history, block, nobody, nobody, OWN_LAGS, NEIGHBOUR_LAGS, pooled=True)
-    sums = torch.cat([sums[:1, ..., : alone.number, : alone.number], sums[:1, ..., : alone.number, -block:]], -1)
     # Chosen before the origins, so that a trial is fair.
     correlation, delay = lagged_correlation(x[:, :, : max(8, L - tried)], DELAYS_LATELY)
     leaders = correlation.topk(min(LEADERS, C - 1), dim=2).indices
     delays = delay.gather(2, leaders)
     led = _Regressions(*history, block_of_each, leaders, delays, LEADER_OWN_LAGS, LEADER_LAGS, pooled=False)
     others = [always, lately, *led.forecast(led.products((None,)), far)]
-    (own,) = alone.forecast(sums, horizon)
+    block, nobody = max(1, min(horizon, BLOCK_ALONE, L // 4)), neighbours[..., :0]
+    alone = _Regressions(*history, block, nobody, nobody, OWN_LAGS, 0, pooled=True)
+    (own,) = alone.forecast(alone.products((None,)), horizon)
     # Beyond the earliest origin nobody tried them, and some explode: what others showed fades there.
     fading = (-torch.arange(1, horizon - far + 1, device=x.device) / far).exp()
     later = [own[..., far:] + (other[..., -1:] - own[..., far - 1 : far]) * fading for other in others]
