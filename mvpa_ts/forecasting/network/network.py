@@ -291,7 +291,7 @@ class ForecastingNetwork(nn.Module):
             )
             added.append(heads)
         for name, features in (("future", window.future), ("historic", window.historic)):
-            if "maps" in config.covariates and features is not None:
+            if "maps" in config.covariates and features is not None and getattr(config, f"{name}_size"):
                 read, shared = rearrange(features, "b t c f -> b c (t f)"), getattr(self, f"{name}_map")
                 mapped = self.features[name](read, shared, window.series) if name in self.features else read @ shared
                 added.append(mapped)
