@@ -12,7 +12,6 @@ SOURCES := $(shell find mvpa_ts adapters ieeg -not -path '*__pycache__*')
 # Every script has a --quick form, which `make test` runs once. harness/ is what scripts share.
 SCRIPTS := $(filter-out experiments/harness/% %/__init__.py,$(sort $(wildcard experiments/*.py experiments/*/*.py)))
 script = $(filter %/$(1).py,$(SCRIPTS))
-QUICK := $(addsuffix .quick,$(SCRIPTS))
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Times inside the wheel are those of the commit, so that two builds of it are equal byte for byte.
@@ -22,7 +21,7 @@ export MPLBACKEND := Agg
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: docs help install demo demo-ieeg demo-detect test test-all gpu gpu-forecasting gpu-data faults fuzz numbers lint types unit slow \
-	coverage smoke quick-runs install-docs format clean $(QUICK)
+	coverage smoke install-docs format clean
 
 help:  ## Print the targets and the scripts
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 22
@@ -93,21 +92,9 @@ slow: $(VENV)/.project
 coverage: COVERAGE = --cov --cov-report=term:skip-covered
 coverage: unit  ## The tests, and which lines they miss (slower)
 
-# Two at a time: a script uses one core. What a script prints is shown if it fails.
+# Without a data folder the quick runs read made-up sets, so that they need no network.
 smoke: $(VENV)/.project $(if $(MVPA_TS_DATA),,build/data)
-	@+$(MAKE) --no-print-directory -j2 quick-runs
-
-quick-runs: $(QUICK)
-
-# Without a data folder the quick runs read made-up sets, so that they need no network. None may touch the results.
-$(QUICK): %.quick: $(VENV)/.project $(if $(MVPA_TS_DATA),,build/data)
-	@mkdir -p build/quick && touch build/quick/$(subst /,-,$*)
-	@started=$$(date +%s); log=build/quick/$(subst /,-,$*).log; \
-	MVPA_TS_DATA=$(or $(MVPA_TS_DATA),build/data) $(BIN)/python $* --quick > $$log 2>&1 || \
-		{ cat $$log; echo "$* --quick failed" >&2; exit 1; }; \
-	echo "$* --quick: $$(($$(date +%s) - started)) s"
-	@written=$$(find experiments/results -type f -newer build/quick/$(subst /,-,$*)); test -z "$$written" || \
-		{ echo "$* --quick wrote $$written: a quick run must leave the results alone" >&2; exit 1; }
+	MVPA_TS_DATA=$(or $(MVPA_TS_DATA),build/data) $(BIN)/python tests/support/quick_runs.py $(SCRIPTS)
 
 build/data: $(VENV)/.project
 	$(BIN)/python tests/support/made_up_data.py $@

@@ -37,6 +37,7 @@ def test_quantiles_equal_those_of_pytorch(tmp_path, regressions):
     rows = VALUES + 1e6
     fitted, scaling = fit_forecaster([Series(rows)], config, ForecasterTraining(steps=20)), Scaling.of(rows)
     if regressions:
+        assert not fitted.network.fitted.off
         fitted.network.regressions.step_score.data.zero_()  # else they hardly count
         fitted.network.regressions.off = False
     units = np.array([[0.0, 1.0]] * 3, dtype=np.float32)
