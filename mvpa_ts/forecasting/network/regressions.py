@@ -96,8 +96,7 @@ def regress(x: Tensor, mask: Tensor | None, units: Tensor | None, horizon: int) 
     neighbours = _NEIGHBOURS if C > _NEIGHBOURS else int(C > 1)  # one graph serves all larger panels
     pooled, tried = _pooled(z, counts, neighbours, h, back, (lowest, highest))
     if leads := 1 < C <= _MOST_LED:
-        led = _led(z, counts, h, (lowest, highest))
-        led_tried = _led(z[:, : L - back], None if counts is None else counts[:, : L - back], back, (lowest, highest))
+        led, led_tried = _led(z, counts, h, back, (lowest, highest))
     else:
         led, led_tried = pooled[:, 0], tried[:, 0]
     forecasts, tried = torch.cat([pooled, led[:, None]], 1), torch.cat([tried, led_tried[:, None]], 1)  # [B, K, h, C]
@@ -148,8 +147,11 @@ def _filled(z: Tensor, mask: Tensor, remains: float = 1.0) -> Tensor:
     """The last observed value where one is missing, or what remains of it with each step; 0 before the first."""
     steps = torch.arange(z.shape[1], device=z.device)[:, None]
     observed = torch.where(mask, steps, -1)
-    if torch.onnx.is_in_onnx_export():  # which has no running maximum
-        last = torch.where((steps >= steps.mT)[..., None], observed[:, None], -1).amax(2)
+    if torch.onnx.is_in_onnx_export():  # which has no running maximum: of twice as many steps each time
+        last, reach = observed, 1
+        while reach < len(steps):
+            last = torch.maximum(last, F.pad(last, (0, 0, reach, 0), value=-1)[:, : len(steps)])
+            reach *= 2
     else:
         last = observed.cummax(1).values
     return z.gather(1, last.clamp(min=0)).masked_fill(last < 0, 0.0) * remains ** (steps - last).to(z.dtype)
@@ -158,8 +160,12 @@ def _filled(z: Tensor, mask: Tensor, remains: float = 1.0) -> Tensor:
 def _rows(padded: Tensor, ends: Tensor, lags: int, channels: int, neighbours: int) -> Tensor:
     """Lags of each channel and of its neighbours that end at some steps, [B, R, C, (2 S + 1)·p]; its own come first."""
     lagged = padded.unfold(1, lags, 1)[:, ends - (lags - 1)]  # [B, R, C + 2 S, p]
-    places = sorted(range(2 * neighbours + 1), key=lambda place: abs(place - neighbours))
-    return torch.cat([lagged[:, :, place : place + channels] for place in places], 3)
+    return torch.cat([lagged[:, :, place : place + channels] for place in _places(neighbours)], 3)
+
+
+def _places(neighbours: int) -> list[int]:
+    """Places from the first neighbour to the last, the nearest first."""
+    return sorted(range(2 * neighbours + 1), key=lambda place: abs(place - neighbours))
 
 
 def _solved(gram: Tensor, cross: Tensor) -> Tensor:
@@ -174,11 +180,15 @@ def _solved(gram: Tensor, cross: Tensor) -> Tensor:
 def _eliminated(gram: Tensor, cross: Tensor) -> Tensor:
     """The solution by Gauss and Jordan, in steps that ONNX has; positive definite matrices need no pivots."""
     size = gram.shape[-1]
-    rows, identity = torch.cat([gram, cross], -1), torch.eye(size, dtype=gram.dtype, device=gram.device)
-    for step in range(size):
-        pivot = rows[..., step : step + 1, :] / rows[..., step : step + 1, step : step + 1]
-        rows = rows - (rows[..., step : step + 1] - identity[:, step : step + 1]) * pivot
-    return rows[..., size:]
+    most = _LAGS if size > _LAGS else 1  # the steps of a block are on small matrices
+    rest, identity = torch.cat([gram, cross], -1), torch.eye(size, dtype=gram.dtype, device=gram.device)
+    for first in range(0, size, most):
+        width = min(most, size - first)
+        column, rest = rest.split([width, rest.shape[-1] - width], -1)
+        corner, pivot = (part[..., first : first + width, :] for part in (column, rest))
+        pivot = pivot / corner if most == 1 else _eliminated(corner, pivot)
+        rest = rest - (column - identity[:, first : first + width]) @ pivot
+    return rest
 
 
 def _pooled(
@@ -191,13 +201,12 @@ def _pooled(
     # Sums over the rows between these steps make up the four fits: of all and of late rows, to the end and before.
     edges = (lags - 1, before // 2, L // 2, before - 1, L - 1)
     every = -(-C * L // _MOST_ROWS)
-    grams, crosses = [], []
-    for first, last in pairwise(edges):
-        ends = torch.arange(first, last, every, device=z.device)
-        rows, target = _rows(padded, ends, lags, C, neighbours).flatten(1, 2), z[:, ends + 1].flatten(1)[..., None]
-        weighed = rows if counts is None else rows * counts[:, ends + 1].flatten(1)[..., None]
-        grams.append(weighed.mT @ rows)
-        crosses.append(weighed.mT @ target)
+    parts = [torch.arange(first, last, every, device=z.device) for first, last in pairwise(edges)]
+    ends, lengths = torch.cat(parts), [len(part) * C for part in parts]
+    rows, target = _rows(padded, ends, lags, C, neighbours).flatten(1, 2), z[:, ends + 1].flatten(1)[..., None]
+    weighed = (rows if counts is None else rows * counts[:, ends + 1].flatten(1)[..., None]).mT
+    grams = [a @ b for a, b in zip(weighed.split(lengths, 2), rows.split(lengths, 1), strict=True)]
+    crosses = [a @ b for a, b in zip(weighed.split(lengths, 2), target.split(lengths, 1), strict=True)]
     gram, cross = torch.stack(grams), torch.stack(crosses)
     spans = ((0, 4), (2, 4), (0, 3), (1, 3))  # all and lately, then the same before the last steps
     both = torch.stack([gram[first:last].sum(0) for first, last in spans])
@@ -205,45 +214,57 @@ def _pooled(
     near = _solved(both, sums)  # [4, B, F, 1]
     own = _solved(both[::2, ..., :lags, :lags], sums[::2, ..., :lags, :])
     own = F.pad(own, (0, 0, 0, near.shape[2] - lags))
-    weights = torch.stack([own[0], near[0], near[1], own[1], near[2], near[3]], 1).flatten(0, 1)  # [B·6, F, 1]
+    weights = torch.stack([own[0], near[0], near[1], own[1], near[2], near[3]], 1).flatten(0, 1)[..., 0]  # [B·6, F]
+    by_place = [_places(neighbours).index(place) for place in range(2 * neighbours + 1)]
+    weights = weights.unflatten(1, (-1, lags))[:, by_place]
     starts = torch.stack([padded[:, L - lags :]] * 3 + [padded[:, before - lags : before]] * 3, 1).flatten(0, 1)
     lowest, highest = (bound.repeat_interleave(6, 0) for bound in bounds)
-    end, steps = torch.tensor([lags - 1], device=z.device), []
+    # Where the sum over the lags of each place lies that a channel reads, among those of all places and channels.
+    place = torch.arange(2 * neighbours + 1, device=z.device)
+    read, steps = place * (C + 2 * neighbours + 1) + torch.arange(C, device=z.device)[:, None], []
     for _ in range(max(h, back)):
-        step = (_rows(starts, end, lags, C, neighbours)[:, 0] @ weights)[..., 0]
-        step = torch.minimum(torch.maximum(step, lowest), highest)
-        steps.append(step)
-        starts = torch.cat([starts[:, 1:], F.pad(step, (neighbours, neighbours))[:, None]], 1)
+        step = (weights @ starts).flatten(1)[:, read].sum(2)
+        steps.append(torch.minimum(torch.maximum(step, lowest), highest))
+        starts = torch.cat([starts[:, 1:], F.pad(steps[-1], (neighbours, neighbours))[:, None]], 1)
     forecasts = torch.stack(steps, 1).unflatten(0, (B, 6))
     return forecasts[:, :3, :h], forecasts[:, 3:, :back]
 
 
-def _led(z: Tensor, counts: Tensor | None, h: int, bounds: tuple[Tensor, Tensor]) -> Tensor:
-    """Forecasts [B, h, C] of each channel by its own last values and by the channel that it follows most."""
-    _, T, C = z.shape
-    reach = max(2, min(_LEADER_REACH, T // 2 - 4))
-    leader, lag = _leaders(z, reach)
+def _led(z: Tensor, counts: Tensor | None, h: int, back: int, bounds: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Forecasts [B, h, C] of each channel by its own last values and by the channel it follows most; the last steps'.
 
-    def features(values: Tensor, ends: Tensor) -> Tensor:
-        """[B, C, R, F] of values [B, T, C] at some steps."""
-        own = values[:, ends[:, None] - torch.arange(_LEADER_OWN, device=z.device)].permute(0, 3, 1, 2)
-        offsets = torch.arange(-1, 2, device=z.device)
-        steps = ends[:, None] + 1 - lag[..., None, None] + offsets  # [B, C, R, 3]
-        places = (steps * C + leader[..., None, None]).flatten(1)
-        followed = values.flatten(1).gather(1, places).view_as(steps)
-        return torch.cat([torch.ones_like(own[..., :1]), own, followed], 3)
-
-    ends = torch.arange(reach, T - 1, device=z.device)
-    rows, target = features(z, ends), z[:, ends + 1].mT[..., None]
-    weighed = rows if counts is None else rows * counts[:, ends + 1].mT[..., None]
-    weights = _solved(weighed.mT @ rows, weighed.mT @ target)
-    values = z
-    for _ in range(h):
-        end = torch.tensor([values.shape[1] - 1], device=z.device)
-        step = (features(values, end) @ weights)[..., 0, 0]
-        step = torch.minimum(torch.maximum(step, bounds[0]), bounds[1])
-        values = torch.cat([values, step[:, None]], 1)
-    return values[:, T:]
+    The latter, [B, back, C], are forecast from what lies before them.
+    """
+    B, L, C = z.shape
+    grams, crosses, read, starts = [], [], [], []
+    room = max(2, min(_LEADER_REACH, L // 2 - 4)) + 1  # steps that a forecast reads at the most
+    channel = torch.arange(C, device=z.device)
+    for T in (L, L - back):
+        reach = max(2, min(_LEADER_REACH, T // 2 - 4))
+        leader, lag = _leaders(z[:, :T], reach)
+        lags = torch.tensor([*range(_LEADER_OWN)], device=z.device)
+        steps = torch.cat(
+            [lags.expand(B, C, -1), lag[..., None] - torch.arange(3, device=z.device)], 2
+        )  # before the end
+        series = torch.cat([channel[:, None].expand(B, C, _LEADER_OWN), leader[..., None].expand(B, C, 3)], 2)
+        ends = torch.arange(reach, T - 1, device=z.device)
+        places = (ends[:, None] - steps[:, :, None]) * C + series[:, :, None]  # [B, C, R, 5]
+        rows = F.pad(z.flatten(1).gather(1, places.flatten(1)).view_as(places), (1, 0), value=1.0)
+        weighed = rows if counts is None else rows * counts[:, ends + 1].mT[..., None]
+        grams.append(weighed.mT @ rows)
+        crosses.append(weighed.mT @ z[:, ends + 1].mT[..., None])
+        read.append((room - 1 - steps) * C + series)
+        starts.append(z[:, T - room : T])
+    weights = _solved(torch.cat(grams), torch.cat(crosses))[..., 0]  # [2·B, C, 6]
+    constant, weights = weights[..., 0], weights[..., 1:]
+    index, values, forecasts = torch.cat(read), torch.cat(starts), []
+    lowest, highest = (bound.repeat(2, 1) for bound in bounds)
+    for _ in range(max(h, back)):
+        step = (values.flatten(1).gather(1, index.flatten(1)).view_as(weights) * weights).sum(2) + constant
+        forecasts.append(torch.minimum(torch.maximum(step, lowest), highest))
+        values = torch.cat([values[:, 1:], forecasts[-1][:, None]], 1)
+    led, tried = torch.stack(forecasts, 1).chunk(2)
+    return led[:, :h], tried[:, :back]
 
 
 @torch.no_grad()
