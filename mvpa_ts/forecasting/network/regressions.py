@@ -237,15 +237,13 @@ def _led(z: Tensor, counts: Tensor | None, h: int, back: int, bounds: tuple[Tens
     """
     B, L, C = z.shape
     grams, crosses, read, starts = [], [], [], []
-    room = max(2, min(_LEADER_REACH, L // 2 - 4)) + 1  # steps that a forecast reads at the most
-    channel = torch.arange(C, device=z.device)
+    read_back = max(2, min(_LEADER_REACH, L // 2 - 4)) + 1  # steps that a forecast reads at the most
+    channel, first = torch.arange(C, device=z.device), torch.arange(3, device=z.device)
     for T in (L, L - back):
         reach = max(2, min(_LEADER_REACH, T // 2 - 4))
         leader, lag = _leaders(z[:, :T], reach)
-        lags = torch.tensor([*range(_LEADER_OWN)], device=z.device)
-        steps = torch.cat(
-            [lags.expand(B, C, -1), lag[..., None] - torch.arange(3, device=z.device)], 2
-        )  # before the end
+        # Steps before the end, and of which series: its own last ones, and three around the lag of its leader.
+        steps = torch.cat([first.expand(B, C, -1)[..., :_LEADER_OWN], lag[..., None] - first], 2)
         series = torch.cat([channel[:, None].expand(B, C, _LEADER_OWN), leader[..., None].expand(B, C, 3)], 2)
         ends = torch.arange(reach, T - 1, device=z.device)
         places = (ends[:, None] - steps[:, :, None]) * C + series[:, :, None]  # [B, C, R, 5]
@@ -253,8 +251,8 @@ def _led(z: Tensor, counts: Tensor | None, h: int, back: int, bounds: tuple[Tens
         weighed = rows if counts is None else rows * counts[:, ends + 1].mT[..., None]
         grams.append(weighed.mT @ rows)
         crosses.append(weighed.mT @ z[:, ends + 1].mT[..., None])
-        read.append((room - 1 - steps) * C + series)
-        starts.append(z[:, T - room : T])
+        read.append((read_back - 1 - steps) * C + series)
+        starts.append(z[:, T - read_back : T])
     weights = _solved(torch.cat(grams), torch.cat(crosses))[..., 0]  # [2·B, C, 6]
     constant, weights = weights[..., 0], weights[..., 1:]
     index, values, forecasts = torch.cat(read), torch.cat(starts), []
@@ -276,11 +274,12 @@ def _leaders(z: Tensor, reach: int) -> tuple[Tensor, Tensor]:
     news = news - news.mean(1, keepdim=True)
     news = news / news.square().mean(1, keepdim=True).sqrt().clamp(min=1e-6)
     T, C = news.shape[1:]
+    lags = torch.arange(2, reach + 1, device=z.device)
+    earlier = F.pad(news, (0, 0, reach, 0)).unfold(1, T, 1)[:, reach - lags]  # [B, lags, C, T]
     # Fewer products are summed at a longer lag: divided by the root of their number, chance is as large at each.
-    alike = torch.stack([(news[:, lag:].mT @ news[:, : T - lag]) * (T - lag) ** -0.5 for lag in range(2, reach + 1)], 3)
-    alike = alike.abs() - alike.new_tensor(1e9) * torch.eye(C, device=z.device)[..., None]
-    best = alike.flatten(2).argmax(2)
-    return best // (reach - 1), best % (reach - 1) + 2
+    alike = (earlier @ news[:, None]).abs() * ((T - lags) ** -0.5)[:, None, None]  # [B, lags, C, C], leaders first
+    best = (alike - alike.new_tensor(1e9) * torch.eye(C, device=z.device)).flatten(1, 2).argmax(1)
+    return best % C, best // C + 2
 
 
 @torch.no_grad()
