@@ -27,6 +27,8 @@ Row = tuple[Event, list[str], float | None, float | None]
 
 # Length given to a seizure whose end is not marked: about what a focal seizure lasts.
 OPEN_SECONDS = 60.0
+# Few seizures are shorter (ACNS 2021): "seizure" that "seizure onset" follows so soon marks the same one.
+SHORTEST_SECONDS = 10.0
 # Columns of a SzCORE ``events.tsv``, in the standard's order.
 COLUMNS = ("onset", "duration", "eventType", "confidence", "channels", "dateTime", "recordingDuration")
 # Columns of an events.tsv that may say what an event is, the first one first.
@@ -181,10 +183,11 @@ def seizures_from_events(
     """Seizure intervals from events.
 
     An event whose text says end ("sz end") closes the last open start, whatever its duration. Two starts within a
-    minute that two ends follow are two marks of one seizure, from the first start to the last end. An event with a
-    duration is an interval, unless its text says start and the next event is an end. All other events are starts. A
-    start without an end lasts `open_seconds`, but not beyond the next start or the recording's end, and a warning says
-    so. An end without a start, and a seizure outside of the recording, are left out with a warning.
+    minute that two ends follow are two marks of one seizure, from the first start to the last end; so are "seizure" and
+    "seizure onset" within 10 s. An event with a duration is an interval, unless its text says start and the next event
+    is an end. All other events are starts. A start without an end lasts `open_seconds`, but not beyond the next start
+    or the recording's end, and a warning says so. An end without a start, and a seizure outside of the recording, are
+    left out with a warning.
 
     Parameters
     ----------
@@ -207,8 +210,10 @@ def seizures_from_events(
     spans: list[Interval] = []
     open_at: float | None = None
     open_length = 0.0  # as the open start's own duration says, should no end follow
-    # Starts that another start followed at once, and that other start: a second end may belong to them.
-    waiting: list[Interval] = []
+    named_start = False  # whether the open start says that it is one
+    # Starts that another start followed at once, that other start, and whether it is another mark of the same: a second
+    # end may belong to them.
+    waiting: list[tuple[float, float, bool]] = []
     # Annotations of several systems in one file are often not in order, and an export may write each mark twice.
     stated = [
         (float(onset), float(length) if _POINT_SECONDS < length < math.inf else 0.0, _plain(text))
@@ -235,8 +240,11 @@ def seizures_from_events(
         spans.append((start, end))
 
     def close_waiting() -> None:
-        for start, until in waiting:
-            close(start, 0.0, until)
+        for start, until, again in reversed(waiting):
+            if again and spans and spans[-1][0] == until:
+                spans[-1] = (start, spans[-1][1])
+            else:
+                close(start, 0.0, until)
         waiting.clear()
 
     for onset, length, text in seizure_events:
@@ -259,12 +267,13 @@ def seizures_from_events(
             spans.append((onset, onset + length))
         else:
             if open_at is not None and open_length == 0 and onset - open_at <= OPEN_SECONDS:
-                waiting.append((open_at, onset))
+                again = starts and not named_start and onset - open_at < SHORTEST_SECONDS
+                waiting.append((open_at, onset, again))
             else:
                 close(open_at, open_length, onset)
-            open_at, open_length = onset, length
-    close_waiting()
+            open_at, open_length, named_start = onset, length, starts
     close(open_at, open_length, duration)
+    close_waiting()
     # Annotations of a longer recording, of which the file is a part, are common.
     inside = sorted((onset, offset) for onset, offset in spans if onset < duration and offset >= 0)
     if outside := sorted({*spans} - {*inside}):

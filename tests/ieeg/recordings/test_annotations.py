@@ -648,3 +648,19 @@ def test_what_is_doubted_or_denied_in_part_is_listed(text, word):
         warnings.simplefilter("always")
         assert stated_seizures([(2.0, 3.0, text)], 10.0) in (None, [])
     assert [f"for seizures: {word}. If" in str(each.message) for each in said] == [True] * (word is not None)
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        # A nurse's mark, and that of a reader: one seizure, to its end or, without one, by the usual guess.
+        ([(10, "seizure"), (14, "seizure onset"), (50, "seizure end")], [(10, 50)]),
+        ([(10, "seizure"), (14, "seizure onset")], [(10, 74)]),
+        # Short seizures that are all marked alike, and two marks that are further apart, are several.
+        ([(10, "seizure"), (14, "seizure"), (50, "seizure end")], [(10, 14), (14, 50)]),
+        ([(10, "seizure"), (30, "seizure onset"), (50, "seizure end")], [(10, 30), (30, 50)]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_mark_shortly_before_that_of_the_onset_is_of_the_same_seizure(marks, expected):
+    assert seizures_from_events([(onset, 0.0, text) for onset, text in marks], 300.0) == expected
