@@ -16,6 +16,8 @@ DEMO_BASE = "demo-base"
 HUB_PREFIX = "hf://"
 # Baselines that `mvpformer detect --model` takes by name; the regression also needs a file that finetune wrote.
 LINE_LENGTH, REGRESSION, BRAINMAZE = "line-length", "regression", "brainmaze"
+# What a file of classes of one's own, and its kind, are called.
+CLASSES = "classes"
 RESEARCH_USE = "For research use; not a medical device."
 
 

@@ -6,7 +6,7 @@ Events are ``(onset, offset)`` in seconds, half-open, sorted, and do not overlap
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ import numpy.typing as npt
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 
 SeizureEvents = list[tuple[float, float]]
+
+# A shorter event is a point in time: BrainVision gives such a mark the length of a sample.
+POINT_SECONDS = 0.02
 
 
 def merge_events(events: Iterable[tuple[float, float]], gap: float = 0.0) -> SeizureEvents:
@@ -127,3 +130,20 @@ def segment_labels(starts: npt.ArrayLike, seizures: Sequence[tuple[float, float]
         if offset > onset:
             labels |= (onset < onsets + SEGMENT_SECONDS) & (offset > onsets)
     return labels
+
+
+def class_labels(starts: npt.NDArray[np.float64], spans: Mapping[str, SeizureEvents]) -> npt.NDArray[np.intp]:
+    """Number of the class that covers half of a segment or more [n]; -1 where none does, or where two share it.
+
+    Examples
+    --------
+    >>> class_labels(np.array([0.0, 5.0, 10.0]), {"awake": [(0.0, 7.0)], "asleep": [(7.0, 12.4)]}).tolist()
+    [0, -1, -1]
+    """
+    shares = np.zeros((len(spans), len(starts)))
+    for share, intervals in zip(shares, spans.values(), strict=True):
+        for onset, offset in merge_events(intervals):
+            share += np.clip(np.minimum(offset, starts + SEGMENT_SECONDS) - np.maximum(onset, starts), 0.0, None)
+    # Where spans touch, their ends are rounded to samples or milliseconds.
+    alone = (shares > POINT_SECONDS).sum(0) == 1
+    return np.where(alone & (shares.max(0) >= SEGMENT_SECONDS / 2), shares.argmax(0), -1)

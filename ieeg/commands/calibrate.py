@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mvpa_ts.ieeg.commands import main as common
-from mvpa_ts.ieeg.commands.main import CommandParser
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.constants import DEMO
 from mvpa_ts.ieeg.recordings.reading import read_recording
 
@@ -35,6 +35,8 @@ def main(arguments: list[str]) -> None:
         channels=common.channel_choice(options.channels),
         device=options.device,
     )
+    if detector.classes:
+        raise CommandError(f"{options.model} tells {', '.join(detector.classes)} apart: it has no alarms")
     recordings = (read_recording(file, **common.reading_options(options)) for file in files)
     calibration = calibrate(detector, recordings, options.per_day, confidence=options.confidence)
     calibration.save(options.output)

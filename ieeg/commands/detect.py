@@ -31,7 +31,8 @@ Reads EDF, BDF, GDF, BrainVision, FIF, BIDS and SWEC. Each recording gets a fold
   run.json              versions, weights, preprocessing, what was left out and why
 and probabilities.store, from which an interrupted run continues when you start it again. left_out.tsv in --output lists
 files, channels, rows and words that were left out, as the command's last lines do. If --output ends in .tsv, only
-the events of the one recording are written, to this file.
+the events of the one recording are written, to this file. A file of classes (mvpformer finetune --classes) as --model
+gives events.tsv and run.json of classes, and in probabilities.tsv that of each class and the class that is stated.
 
 Examples: mvpformer detect patient.edf -o results
           mvpformer detect night1.edf night2.edf -o results

@@ -11,9 +11,10 @@ import numpy as np
 
 from mvpa_ts.checks import warn
 from mvpa_ts.files import read_config
+from mvpa_ts.ieeg.commands.classes import score_classes
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, k_of_n
 from mvpa_ts.ieeg.detection.rules import OnlineRule
-from mvpa_ts.ieeg.detection.saved import PROBABILITIES, REFERENCE, RUN
+from mvpa_ts.ieeg.detection.saved import PROBABILITIES, REFERENCE, RUN, classes_of, read_run
 from mvpa_ts.ieeg.recordings.annotations import WORDS_NOT_TAKEN, is_background, is_seizure, read_events
 from mvpa_ts.ieeg.recordings.copies import same
 from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, read_left_out
@@ -34,6 +35,7 @@ the events.tsv beside a recording. Writes to --output
   groups.csv       shares under 0.05 false detections an hour and at expert agreement
   regression.csv   both kappas on length, number and rate of seizures, one by one and jointly
   *.png            figures; box plots and regressions from three subjects on
+or, of classes, scores.csv (balanced accuracy, kappa, AUROC of each class against the others) and confusion.csv.
 
 Example: mvpformer evaluate results -o scores --mode paper
 """
@@ -60,6 +62,13 @@ def main(arguments: list[str]) -> None:
     if not folders:
         raise CommandError(f"{root} holds no complete detection (no {RUN} in it or below it){_detect_first(root)}")
     names = Counter(folder.name for folder in folders)
+    if any(classes_of(read_run(folder)) for folder in folders):
+        given = (options.reference, options.mode, options.unannotated, options.alarm)
+        if given != (None, "szcore", "error", "1/2"):
+            raise CommandError(f"{root} holds classes: --reference, --mode, --unannotated and --alarm are for seizures")
+        _warn_of_training_subjects(folders)
+        score_classes(folders, Path(options.output), _left_out(root, folders))
+        return
     by_subject: dict[str, list[RecordingResult]] = {}
     places: dict[tuple[str, str], Path] = {}
     for folder in tqdm(folders, desc="evaluate", unit="recording"):
@@ -76,11 +85,7 @@ def main(arguments: list[str]) -> None:
     _warn_of_copies([result for results in by_subject.values() for result in results])
     _warn_of_training_subjects(folders)
     _warn_of_earlier_runs(root, folders)
-    similar = _similarities(options.similarities) if options.similarities else {}
-    results = [
-        SubjectResult(subject, parts, options.mode, similar.get(subject, {}), rule)
-        for subject, parts in by_subject.items()
-    ]
+    results = [SubjectResult(subject, parts, options.mode, rule) for subject, parts in by_subject.items()]
     # A table of NaN would look like a result.
     if not any(result.hours_scored for result in results):
         raise CommandError(
@@ -126,7 +131,6 @@ def command_line() -> CommandParser:
         default="error",
         help="recordings without reference: an error, or taken as seizure-free",
     )
-    parser.add_argument("--similarities", help="similarity.csv of `mvpformer pretrain`, for the table of subjects")
     parser.add_argument(
         "--alarm", default="1/2", help="a running system alarms at k of n positive segments: 1/2 or 1of2"
     )
@@ -175,24 +179,6 @@ def _detect_first(root: Path) -> str:
     if root.is_file():
         check_kind(root)
     return f": first run `mvpformer detect {root} -o results`" if find_recordings(root) else ""
-
-
-def _similarities(path: str) -> dict[str, dict[str, float]]:
-    """Mean similarity of each subject to each reference, over all its segments."""
-    import pandas as pd
-
-    if not Path(path).is_file():
-        raise CommandError(f"--similarities: there is no file {path}")
-    frame = pd.read_csv(path)
-    references = [name for name in ("true", "two_step", "random") if name in frame]
-    if not references or not {"subject", "segments"} <= set(frame):
-        raise CommandError(f"{path} must have the columns subject, segments, true, two_step, random; it has {[*frame]}")
-    means: dict[str, dict[str, float]] = {}
-    for subject, rows in frame.groupby("subject"):
-        # States have different numbers of segments, and the mean is over segments.
-        weights = rows["segments"] / rows["segments"].sum()
-        means[str(subject)] = {f"similarity_{name}": float((rows[name] * weights).sum()) for name in references}
-    return means
 
 
 def _result(folder: Path, root: str | None, unannotated: str, detections: Path, *, namesakes: bool) -> RecordingResult:

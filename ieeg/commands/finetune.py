@@ -37,7 +37,10 @@ Teach a pretrained MVPFormer to tell whether the last 5 s of a window lie in a s
                      --data.validation_subjects '[ID05]' --output runs/s
   mvpformer finetune --config tiny --model.base runs/tiny/model --output runs/seizures --ckpt_path last
   mvpformer finetune --from-review results/night --recordings night.edf --model runs/patient/model --output runs/new
+  mvpformer finetune --classes awake sleep --recordings a.edf b.edf --validation-recordings c.edf --output runs/states
   mvpformer finetune validate --config tiny --model.base runs/tiny/model --output runs/seizures --ckpt_path last
+
+--classes learns classes of your own in place of seizures: 'mvpformer finetune --classes --help' says how.
 
 --members 3 (as in --config patient) trains three networks, one after the other; the detector takes the mean of their
 logits. The other two lie in DIR/networks. 'validate' measures the first.
@@ -64,6 +67,11 @@ def main(arguments: list[str]) -> None:
         from mvpa_ts.ieeg.commands.review import train_again
 
         train_again(arguments)
+        return
+    if any(word.partition("=")[0] == "--classes" for word in arguments):
+        from mvpa_ts.ieeg.commands.classes import train_classes
+
+        train_classes(arguments)
         return
     arguments = with_named_configs(with_architecture(arguments), CONFIGS)
     from mvpa_ts.ieeg.commands.training import TrainingTask, run_training

@@ -11,9 +11,12 @@ import numpy as np
 from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.commands.main import channel_choice, names_baseline, read_named
 from mvpa_ts.ieeg.detection.rules import OnlineRule
+from mvpa_ts.ieeg.detection.saved import STATED
+from mvpa_ts.ieeg.events import class_labels
 from mvpa_ts.ieeg.recordings.bids import electrode_positions
 from mvpa_ts.ieeg.recordings.left_out import Row, of_recording
 from mvpa_ts.ieeg.recordings.noise import add_noise
+from mvpa_ts.ieeg.recordings.reading import read_classes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -70,6 +73,10 @@ class ScoringTask:
         )
         if calibration is not None:
             calibration.check(detector)
+        given = (self.threshold, self.calibration, self.rules, self.online, self.seizure_words)
+        if detector.classes and given != (None, None, "szcore", (1, 2), ()):
+            options = "--threshold, --calibration, --rules, --online and --seizure-words"
+            raise ValueError(f"{options} are for seizures, and {self.model} is of {', '.join(detector.classes)}")
         return detector
 
     def score(self, file: Path, output: Path, *, progress: bool = False) -> tuple[str, list[Row]]:
@@ -115,7 +122,8 @@ class ScoringTask:
             recording = add_noise(recording, self.noise)
         segments = detector.segments(recording)
         table = output.suffix == ".tsv"
-        detection = detector.detect_segments(segments, store=None if table else output / STORE, progress=progress)
+        store = None if table or detector.classes else output / STORE
+        detection = detector.detect_segments(segments, store=store, progress=progress)
         if table:
             detection.save_events(output, clock=self.clock)
         else:
@@ -125,7 +133,7 @@ class ScoringTask:
                 positions=positions,
                 clock=self.clock,
                 detector=detector,
-                baselines=self._baselines(segments),
+                baselines=self._stated(segments, file) if detector.classes else self._baselines(segments),
             )
         if not detection.scored.any():
             reasons = ", ".join(dict.fromkeys(stretch.reason for stretch in detection.skipped))
@@ -152,6 +160,12 @@ class ScoringTask:
                 "--threshold more are found, and more false ones"
             )
         return line, of_recording(recording.name, detection.provenance.dropped, detection.provenance.notes)
+
+    def _stated(self, segments: Segments, file: Path) -> dict[str, Any]:
+        """The class of each segment that the recording states, NaN where it states none."""
+        spans = read_classes(file, segments.recording, self.detector().classes)
+        names = [*spans, np.nan]
+        return {STATED: [names[label] for label in class_labels(segments.starts, spans)]}
 
     def _baselines(self, segments: Segments) -> dict[str, npt.NDArray[np.float64]]:
         """What the baselines say of the same segments, which `mvpformer evaluate` compares."""

@@ -12,7 +12,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from mvpa_ts.checks import check_numbers, warn
 from mvpa_ts.files import read_config, write_json
-from mvpa_ts.ieeg.constants import BRAINMAZE, LINE_LENGTH, REGRESSION, SEGMENT_SECONDS, readable
+from mvpa_ts.ieeg.constants import BRAINMAZE, CLASSES, LINE_LENGTH, REGRESSION, SEGMENT_SECONDS, readable
 from mvpa_ts.ieeg.detection.detection import Detection
 from mvpa_ts.ieeg.detection.detector import Detector
 from mvpa_ts.ieeg.detection.features import (
@@ -33,7 +33,8 @@ from mvpa_ts.ieeg.detection.features import (
     mean_length,
     segment_features,
 )
-from mvpa_ts.ieeg.events import segment_labels
+from mvpa_ts.ieeg.detection.rules import RULES
+from mvpa_ts.ieeg.events import merge_events, segment_labels
 from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
 from mvpa_ts.ieeg.recordings.recording import Recording
 
@@ -159,6 +160,46 @@ class Regression(Baseline):
 
 
 @dataclass(frozen=True)
+class ClassRegression(Baseline):
+    """The regression of K classes of one's own, such as awake and asleep: multinomial, and all weigh the same.
+
+    As `Regression`, but weights have the shape (K, 18) and the bias (K,).
+    """
+
+    kind = CLASSES
+    names: Sequence[str]
+    center: Sequence[float]
+    scale: Sequence[float]
+    weights: Sequence[Sequence[float]]
+    bias: Sequence[float]
+
+    def __post_init__(self) -> None:
+        for row in (self.center, self.scale, *self.weights):
+            check_numbers([*row], NUM_FEATURES, "center, scale and each row of weights")
+        if len(self.weights) != len(self.names) or len(self.bias) != len(self.names) or min(self.scale) <= 0:
+            raise ValueError("weights and bias must have a row for each of names, and scale must be positive")
+
+    @classmethod
+    def fit(cls, names: Sequence[str], features: Floats, labels: npt.NDArray[np.intp]) -> ClassRegression:
+        """Fit it to segments [n, 18] of all classes; labels below 0 are none."""
+        scored = (labels >= 0) & ~np.isnan(features).any(1)
+        if missing := [name for number, name in enumerate(names) if number not in labels[scored]]:
+            raise ValueError(f"no segment with a signal is of class {missing[0]!r}: add a recording that has some")
+        center, scale, weights, bias = _fitted(features[scored], labels[scored], features[scored])
+        if len(weights) == 1:  # of two classes sklearn has the odds of the second
+            weights, bias = np.vstack([0 * weights, weights]), np.append(0.0, bias)
+        return cls([*names], *(values.tolist() for values in (center, scale, weights, bias)))
+
+    def probabilities(self, segments: Segments, first: int = 0) -> Iterator[Floats]:
+        """Probability of each class [n, K], block by block; NaN without a valid channel."""
+        from scipy.special import softmax
+
+        for block in blocks(segments, first):
+            features = _standard(segment_features(*block), self.center, self.scale)
+            yield softmax(features @ np.transpose(self.weights) + np.array(self.bias), axis=1)
+
+
+@dataclass(frozen=True)
 class Brainmaze(Baseline):
     """The published model of brainmaze-eeg-models (Sladky 2022), mean over channels and each segment.
 
@@ -226,16 +267,22 @@ def fit_baselines(training: TrainingFeatures) -> tuple[LineLength, Regression]:
     >>> [baseline.name for baseline in fit_baselines(TrainingFeatures.of([segments]))]
     ['line-length, scaled by quiet', 'regression']
     """
+    features, label = training.features, training.ictal
+    center, scale, weights, bias = _fitted(features, label, features[~label])
+    regression = Regression(tuple(center), tuple(scale), tuple(weights[0]), float(bias[0]))
+    return LineLength(max(float(np.median(training.lengths[~label])), 1e-6)), regression
+
+
+def _fitted(features: Floats, labels: npt.NDArray[Any], level: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Center and scale of the features by some segments, and weights [K, 18] and bias of a regression on all."""
     from sklearn.linear_model import LogisticRegression
 
-    features, label = training.features, training.ictal
-    center = np.median(features[~label], axis=0)
+    center = np.median(level, axis=0)
     # A feature that never varies among few quiet segments would weigh without bound.
-    scale = np.maximum(1.4826 * np.median(np.abs(features[~label] - center), axis=0), 0.05)
+    scale = np.maximum(1.4826 * np.median(np.abs(level - center), axis=0), 0.05)
     fitted = LogisticRegression(C=PENALTY_C, class_weight="balanced", max_iter=1000)
-    fitted.fit(_standard(features, center, scale), label)
-    regression = Regression(tuple(center), tuple(scale), tuple(fitted.coef_[0]), float(fitted.intercept_[0]))
-    return LineLength(max(float(np.median(training.lengths[~label])), 1e-6)), regression
+    fitted.fit(_standard(features, center, scale), labels)
+    return center, scale, fitted.coef_, fitted.intercept_
 
 
 def warn_of_other_channels(items: Sequence[Segments]) -> None:
@@ -286,7 +333,7 @@ def load_baseline(name: str | os.PathLike[str]) -> Baseline:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} of a baseline")
     fields = read_config(path)
-    kinds: Mapping[Any, type[Baseline]] = {LINE_LENGTH: LineLength, REGRESSION: Regression}
+    kinds: Mapping[Any, type[Baseline]] = {item.kind: item for item in (LineLength, Regression, ClassRegression)}
     kind = fields.pop("baseline", None)
     if kind not in kinds:
         raise ValueError(f"baseline in {path} must be one of {', '.join(kinds)}, got {kind!r}")
@@ -319,6 +366,7 @@ class BaselineDetector(Detector):
         self.baseline = model if isinstance(model, Baseline) else load_baseline(model)
         self.model_name = self.baseline.name
         # Beside the file lies what tells on whom it was trained.
+        self.classes = getattr(self.baseline, "names", ())
         is_file = not isinstance(model, Baseline) and Path(model).is_file()
         self._folder = Path(model).parent if is_file else None
         return 0.5
@@ -336,6 +384,16 @@ class BaselineDetector(Detector):
         return self.baseline.settings()
 
     def _detection(self, segments: Segments, probabilities: Floats) -> Detection:
+        if self.classes:
+            # The probability of the likeliest class takes the place of that of a seizure.
+            detection = super()._detection(segments, probabilities.max(1))
+            decided = np.where(detection.scored, np.nan_to_num(probabilities).argmax(1), -1)
+            starts = [detection.starts[decided == number].tolist() for number in range(len(self.classes))]
+            merged = [merge_events((start, start + SEGMENT_SECONDS) for start in of) for of in starts]
+            rows = sorted((span, name) for name, spans in zip(self.classes, merged, strict=True) for span in spans)
+            columns = dict(zip(self.classes, np.where(detection.scored, probabilities.T, math.nan), strict=True))
+            changes = {"events": [span for span, _ in rows], "names": [name for _, name in rows], "classes": columns}
+            return replace(detection, **changes, rules=RULES["none"], reference=None)  # type: ignore[arg-type]
         detection = super()._detection(segments, probabilities)
         # What is marked as a seizure may be positive throughout.
         quiet = ~segment_labels(detection.starts, detection.reference or []) & detection.scored

@@ -129,6 +129,10 @@ class Detection:
     provenance : Provenance
     reference : list of (onset, offset) or None
         Seizures that the recording states; empty if it states that there is none, None if it says nothing.
+    classes : mapping of name to array, shape (n,)
+        Of classes of one's own, the probability of each; `probabilities` are the highest.
+    names : sequence of str
+        Then the class of each event.
     segments : Segments or None
         The signal that was scored, for figures. None for a detection that was read from files.
 
@@ -155,6 +159,8 @@ class Detection:
     provenance: Provenance
     reference: SeizureEvents | None = None
     segments: Segments | None = None
+    classes: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+    names: Sequence[str] = ()
 
     @property
     def threshold(self) -> float:
@@ -182,7 +188,7 @@ class Detection:
             f"{self.duration:.1f} s, {skipped:.1f} s skipped, {channels} channel{'' if channels == 1 else 's'}>"
         )
 
-    def to_annotations(self, description: str = "detected seizure") -> mne.Annotations:
+    def to_annotations(self, description: str | Sequence[str] = "detected seizure") -> mne.Annotations:
         """The events as MNE annotations, which can be added to those of the Raw that was scored.
 
         A Raw with these annotations may be scored again: a "detected seizure" is not taken for one that is known. With
@@ -192,6 +198,7 @@ class Detection:
         """
         import mne
 
+        description = [f"detected {name}" for name in self.names] or description
         recording = None if self.segments is None else self.segments.recording
         raw = None if recording is None else getattr(recording.source, "raw", None)
         date, shift = None, 0.0
@@ -246,7 +253,7 @@ class Detection:
         These are ``events.tsv`` (SzCORE/BIDS), ``probabilities.tsv``, ``reference_events.tsv`` if the recording states
         its seizures or that there are none, ``onsets.tsv`` if the signal is at hand, ``run.json``, and last
         ``report.html``. None holds a name or birth date.
-        Files of an earlier run are replaced or removed.
+        Files of an earlier run are replaced or removed. Of classes there are events, probabilities and ``run.json``.
 
         Parameters
         ----------
@@ -281,6 +288,10 @@ class Detection:
         for file in (saved.RUN, saved.REPORT, saved.REFERENCE, saved.BASELINES, saved.ONSETS):
             (folder / file).unlink(missing_ok=True)
         self.save_events(folder / saved.EVENTS, clock=clock)
+        if self.classes:
+            saved.write_baselines(folder / saved.PROBABILITIES, self.starts, {**self.classes, **(baselines or {})})
+            write_json(folder / saved.RUN, self.describe(online))
+            return
         if self.reference is not None:
             write_events(folder / saved.REFERENCE, self.reference, self.duration, start=self._start(clock))
         alarms = online.alarms(self.probabilities, self.threshold)
@@ -308,6 +319,7 @@ class Detection:
             self.events,
             self.duration,
             confidences=self.confidences,
+            event_type=self.names or "sz",
             background=bool(self.scored.any()),
             start=self._start(clock),
         )
@@ -408,6 +420,8 @@ def read_detection(folder: str | os.PathLike[str]) -> Detection:
     """A saved detection as `Detector.detect` gave it, probabilities to six decimals."""
     folder = Path(folder)
     run = saved.read_run(folder)
+    if classes := saved.classes_of(run):
+        raise ValueError(f"{folder} holds spans of {', '.join(classes)}, and seizures are needed here")
     starts, probabilities = saved.read_probabilities(folder, run)
     duration, reference = run["recording"]["duration"], folder / saved.REFERENCE
     # JSON has no infinity.

@@ -81,6 +81,9 @@ class Detector:
     (13, 57.0, ())
     """
 
+    classes: Sequence[str] = ()
+    """Names of classes of one's own, which a `BaselineDetector` may tell apart in place of seizures."""
+
     def __init__(
         self,
         model: networks.Networks,

@@ -13,11 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpa_ts.files import read_config, write_text
-from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.ieeg.constants import CLASSES, SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import unscored_stretches
 
 EVENTS, REFERENCE, BASELINES, ONSETS = "events.tsv", "reference_events.tsv", "baselines.tsv", "onsets.tsv"
 PROBABILITIES, RUN, REPORT = "probabilities.tsv", "run.json", "report.html"
+# Column of the class that the recording states, in the table of probabilities of classes.
+STATED = "stated"
 # Seconds by which times in the tables, which have three decimals, may differ from those in ``run.json``.
 STRETCH_TOLERANCE = 0.01
 
@@ -55,13 +57,12 @@ def write_probabilities(
     write_text(path, "\n".join(lines) + "\n")
 
 
-def write_baselines(
-    path: str | os.PathLike[str], starts: npt.NDArray[np.float64], scores: Mapping[str, npt.NDArray[np.float64]]
-) -> None:
-    """Write ``baselines.tsv``: onset, and the probability by each baseline."""
+def write_baselines(path: str | os.PathLike[str], starts: npt.NDArray[np.float64], scores: Mapping[str, Any]) -> None:
+    """Write ``baselines.tsv``: onset, and the probability by each baseline; or of classes, with the one stated."""
     lines = ["\t".join(["onset", *scores])]
     for start, *values in zip(starts, *scores.values(), strict=True):
-        lines.append("\t".join([f"{start:.3f}", *("n/a" if math.isnan(value) else f"{value:.9f}" for value in values)]))
+        cells = [value if isinstance(value, str) else f"{value:.9f}".replace("nan", "n/a") for value in values]
+        lines.append("\t".join([f"{start:.3f}", *cells]))
     write_text(path, "\n".join(lines) + "\n")
 
 
@@ -113,6 +114,12 @@ def read_run(folder: str | os.PathLike[str]) -> dict[str, Any]:
             raise ValueError(f"{path}: recording.{name} must be positive, got {run['recording'][name]}")
     run["recording"]["duration"] = float(run["recording"]["duration"])
     return run
+
+
+def classes_of(run: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the classes of a detection by its ``run.json``; none where it is of seizures."""
+    model = run["model"]["model"] or {}
+    return tuple(model["names"]) if model.get("baseline") == CLASSES else ()
 
 
 _MISSING = object()

@@ -18,6 +18,7 @@ from typing import Any
 
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import write_text
+from mvpa_ts.ieeg.events import POINT_SECONDS
 from mvpa_ts.ieeg.recordings.guards import check_once, read_text
 from mvpa_ts.ieeg.recordings.recording import Interval
 
@@ -37,8 +38,6 @@ TEXT_COLUMNS = ("eventType", "trial_type", "event_type", "type", "value")
 END_COLUMNS = ("offset", "end", "stop", "end_time", "endtime", "offset_time", "stop_time", "onset_end")
 # Columns of events.tsv that may say in which channels it is: of BIDS, and of SzCORE.
 CHANNEL_COLUMNS = ("channel", "channels")
-# A shorter event is a point in time: BrainVision gives such a mark the length of a sample.
-_POINT_SECONDS = 0.02
 # A longer seizure is rare, and a duration in samples or milliseconds is nearly always longer.
 LONG_SECONDS = 600.0
 # As an onset, this is a date of after 2001: no recording lasts so long.
@@ -216,7 +215,7 @@ def seizures_from_events(
     waiting: list[tuple[float, float, bool]] = []
     # Annotations of several systems in one file are often not in order, and an export may write each mark twice.
     stated = [
-        (float(onset), float(length) if _POINT_SECONDS < length < math.inf else 0.0, _plain(text))
+        (float(onset), float(length) if POINT_SECONDS < length < math.inf else 0.0, _plain(text))
         for onset, length, text in events
         if is_seizure(text, words)
     ]
@@ -307,6 +306,25 @@ def bad_spans(events: Sequence[Event]) -> list[Interval]:
     """
     marked = re.compile(r"bad(?:[^a-z]|$)", re.IGNORECASE)
     return [(onset, onset + length) for onset, length, text in events if length > 0 and marked.match(text.strip())]
+
+
+def class_spans(events: Sequence[Event], classes: Sequence[str], name: str) -> dict[str, list[Interval]]:
+    """Intervals (s) of each class: of events whose text, or its end after "/" as in BrainVision, is the name.
+
+    Upper and lower case are the same. A warning counts marks without a duration.
+    """
+    spans: dict[str, list[Interval]] = {label: [] for label in classes}
+    named = {_plain(label).lower(): label for label in classes}
+    points = 0
+    for onset, length, text in events:
+        words = _plain(text).lower()
+        label = named.get(words, named.get(words.rpartition("/")[2]))
+        if label is not None and POINT_SECONDS < length < math.inf:
+            spans[label].append((onset, onset + length))
+        points += label is not None and not POINT_SECONDS < length < math.inf
+    if points:
+        warn(f"{name}: marks of classes without a duration label nothing, and are left out: {points}")
+    return spans
 
 
 def stated_seizures(
@@ -602,7 +620,7 @@ def write_events(
     duration: float,
     *,
     confidences: Sequence[float] | None = None,
-    event_type: str = "sz",
+    event_type: str | Sequence[str] = "sz",
     background: bool = True,
     start: datetime | None = None,
 ) -> None:
@@ -619,8 +637,8 @@ def write_events(
         Length of the recording (s).
     confidences : sequence of float, optional
         Between 0 and 1, one for each event.
-    event_type : str, default "sz"
-        HED-SCORE name of a seizure: "sz", "sz-foc", "sz-gen", …
+    event_type : str or sequence of str, default "sz"
+        HED-SCORE name of a seizure: "sz", "sz-foc", "sz-gen", …; or the class of each event.
     background : bool, default True
         Write the row ``bckg`` if there are no events. False if nobody looked for events: the table then has no row.
     start : datetime, optional
@@ -631,7 +649,8 @@ def write_events(
     rows = []
     for index, (onset, offset) in enumerate(events):
         confidence = "n/a" if confidences is None else f"{confidences[index]:.4f}"
-        rows.append((onset, offset - onset, event_type, confidence))
+        kind = event_type if isinstance(event_type, str) else event_type[index]
+        rows.append((onset, offset - onset, kind, confidence))
     if not events and background:
         rows.append((0.0, duration, "bckg", "n/a"))
     # A date of recording can identify a patient, so it is only written where it is asked for.

@@ -21,6 +21,8 @@ from mvpa_ts.ieeg.recordings.annotations import (
     OPEN_SECONDS,
     bad_spans,
     check_times,
+    class_spans,
+    read_events,
     read_rows,
     stated_seizures,
     warn_of_codes,
@@ -513,6 +515,16 @@ def _warn_of_name(path: Path, names: Sequence[str], what: str, suffix: str) -> N
 def events_table(path: Path) -> Path:
     """The table beside a file that states its seizures, whether it is there or not: s1_events.tsv for s1.edf."""
     return bids.beside(path, "events.tsv")
+
+
+def read_classes(path: Path, recording: Recording, classes: Sequence[str]) -> dict[str, list[Interval]]:
+    """Intervals (s) of each class in the table beside a file, or where that names none in its own annotations."""
+    table, raw = bids.sidecar(path, bids.bids_path(path), "events.tsv"), getattr(recording.source, "raw", None)
+    spans = class_spans([] if table is None else read_events(table, classes), classes, recording.name)
+    if any(spans.values()) or raw is None:
+        return spans
+    marks = [(mark["onset"] - raw.first_time, mark["duration"], str(mark["description"])) for mark in raw.annotations]
+    return class_spans(marks, classes, recording.name)
 
 
 def _sidecar_seizures(

@@ -288,7 +288,6 @@ def _row(
         "alarm_sensitivity": result.online.sensitivity,
         "alarm_delay": result.online.delay,
         "false_alarms_per_hour": result.online.false_alarms_per_hour,
-        **result.similarities,
     }
 
 
@@ -327,11 +326,10 @@ def _summary(
     group: str, table: pd.DataFrame, people: Sequence[SubjectResult], resamples: int, seed: int
 ) -> list[dict[str, object]]:
     pooled = _pooled(people)
-    extra = sorted({name for person in people for name in person.similarities})
     everyone = np.arange(len(people))
     interval = partial(bootstrap_interval, resamples=resamples, seed=seed)
     rows = []
-    for measure in (*MEASURES, *extra):
+    for measure in MEASURES:
         values = table[measure].to_numpy(np.float64)
         defined = values[~np.isnan(values)]
         low, high = interval(_mean_of(defined), len(defined))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from mvpa_ts.ieeg.scoring.results import SubjectResult
 from mvpa_ts.ieeg.scoring.words import MIN_SEIZURES, counted
@@ -120,6 +121,30 @@ def compare_results(results: Sequence[SubjectResult]) -> SegmentComparison:
     scores |= {name: np.concatenate([item.baselines[name] for item in recordings]) for name in names}
     labels = np.concatenate([item.labels for item in recordings])
     return compare_segments(labels, scores, sum(result.num_seizures for result in results))
+
+
+def compare_classes(
+    names: Sequence[str], labels: npt.NDArray[np.intp], probabilities: npt.NDArray[np.float64]
+) -> dict[str, pd.DataFrame]:
+    """Scores of classes, and confusions: segments by their true class (rows) and the likeliest (columns).
+
+    Labels [n] below 0 and probabilities [n, K] that are NaN have no part. AUROCs are of a class against all others.
+    """
+    scored = (labels >= 0) & ~np.isnan(probabilities).any(1)
+    if not scored.any():
+        raise ValueError("nothing was compared: no segment has a class and a probability")
+    truth, values, count = labels[scored], probabilities[scored], len(names)
+    confusion = np.bincount(truth * count + values.argmax(1), minlength=count**2).reshape(count, count)
+    shares, present = confusion / len(truth), confusion.any(1)
+    chance = float(shares.sum(0) @ shares.sum(1))
+    row = {
+        "segments": len(truth),
+        "balanced accuracy": float((confusion.diagonal()[present] / confusion.sum(1)[present]).mean()),
+        "kappa": (float(shares.trace()) - chance) / (1 - chance) if chance < 1 else math.nan,
+        **{f"AUROC {name}": ranking(truth == number, values[:, number])[0] for number, name in enumerate(names)},
+    }
+    table = pd.DataFrame({"true class": [*names]} | dict(zip(names, confusion.T, strict=True)))
+    return {"scores": pd.DataFrame([row]), "confusion": table}
 
 
 def ranking(labels: npt.NDArray[np.bool_], scores: npt.NDArray[np.float64]) -> tuple[float, float]:

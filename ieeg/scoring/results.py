@@ -175,8 +175,6 @@ class SubjectResult:
     recordings : sequence of RecordingResult
     mode : {"szcore", "paper"}
         How events are merged, see `score_events`.
-    similarities : mapping
-        Further numbers for the table, such as the three reference similarities of pretraining.
     alarm : OnlineRule
         Rule for alarms of a running system.
 
@@ -189,7 +187,6 @@ class SubjectResult:
     subject: str
     recordings: Sequence[RecordingResult]
     mode: Mode = "szcore"
-    similarities: Mapping[str, float] = field(default_factory=dict)
     alarm: OnlineRule = field(default_factory=OnlineRule)
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 pytest.importorskip("edfio")
@@ -93,3 +94,9 @@ def test_the_guide_to_a_detector_of_ones_own_runs_on_made_up_data(tmp_path, run_
     detection = read_detection(tmp_path / "new" / "new")
     assert detection.rules == load_calibration("calibration.json").rules
     assert (tmp_path / "new" / "new" / "onsets.tsv").is_file()
+
+
+def test_the_classes_of_the_lab_are_told_apart(tmp_path, run_page):
+    run_page(DOCS / "lab.md")
+    confusion = pd.read_csv(tmp_path / "scores" / "confusion.csv", index_col="true class")
+    assert confusion.to_numpy().tolist() == [[12, 0], [0, 12]]

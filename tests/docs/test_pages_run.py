@@ -169,7 +169,7 @@ PAGES = {
     "sktime.md": Page(18, sktime, finite_results, needs=("sktime", "optuna")),
 }
 # Run by tests of their own, which also give their command lines; or on GPUs and clusters only.
-ELSEWHERE = {"first_seizure.md", "guides/own_detector.md", "kernels_hub.md", "scaling.md"}
+ELSEWHERE = {"first_seizure.md", "guides/own_detector.md", "kernels_hub.md", "lab.md", "scaling.md"}
 
 
 def blocks_of(page: str) -> list[str]:

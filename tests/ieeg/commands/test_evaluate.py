@@ -270,28 +270,6 @@ def test_a_reference_that_states_nothing(results, tmp_path, capsys):
     assert run(*options) == 0
 
 
-def test_a_table_of_similarities_that_is_not_there(results, tmp_path, capsys):
-    options = ["--unannotated", "seizure-free", "--similarities", tmp_path / "nowhere.csv"]
-    assert run("evaluate", results[0], "-o", tmp_path / "scores", *options) == 1
-    assert "--similarities: there is no file" in capsys.readouterr().err
-
-
-def test_similarities_stand_in_the_table(results, tmp_path, capsys):
-    root, _ = results
-    rows = [("S01", "ictal", 1, 0.2), ("S01", "interictal", 3, 0.6), ("S02", "interictal", 4, 0.4)]
-    frame = pd.DataFrame(rows, columns=["subject", "state", "segments", "true"])
-    frame.to_csv(tmp_path / "similarity.csv", index=False)
-    options = ["--unannotated", "seizure-free", "--similarities", tmp_path / "similarity.csv"]
-    assert run("evaluate", root, "-o", tmp_path / "scores", *options) == 0
-    table = pd.read_csv(tmp_path / "scores" / "subjects.csv").set_index("subject")
-    assert table["similarity_true"].tolist()[:2] == pytest.approx([0.5, 0.4])
-    summary = pd.read_csv(tmp_path / "scores" / "summary.csv").set_index("measure")
-    assert summary.loc["similarity_true", "mean"] == pytest.approx(0.45)
-    frame.rename(columns={"true": "other"}).to_csv(tmp_path / "similarity.csv", index=False)
-    assert run("evaluate", root, "-o", tmp_path / "scores", *options) == 1
-    assert "must have the columns subject, segments, true" in capsys.readouterr().err
-
-
 def test_a_single_recording_is_counted_in_the_singular(results, tmp_path, capsys):
     root, _ = results
     assert run("evaluate", root / "S01_session0", "-o", tmp_path / "scores") == 0

@@ -114,12 +114,17 @@ def test_files_come_back_and_damaged_ones_are_named(tmp_path):
     for change, message in [
         ({"weights": [1.0]}, "weights must hold 18 finite numbers"),
         ({"more": 1}, "no regression of this library"),
-        ({"baseline": "forest"}, "must be one of line-length, regression, got 'forest'"),
+        ({"baseline": "forest"}, "must be one of line-length, regression, classes, got 'forest'"),
         ({"scale": [0.0] * 18}, "scale positive"),
     ]:
         (tmp_path / "changed.json").write_text(json.dumps(fields | change))
         with pytest.raises(ValueError, match=message):
             load_baseline(tmp_path / "changed.json")
+    two = {"baseline": "classes", "names": ["a", "b"], "center": [0] * 18, "scale": [1] * 18, "bias": [0, 1]}
+    for change in ({"weights": [[1] * 18]}, {"scale": [0] * 18}, {"bias": [1]}, {"weights": [[1] * 18, [1] * 17]}):
+        (tmp_path / "classes.json").write_text(json.dumps(two | {"weights": [[1] * 18] * 2} | change))
+        with pytest.raises(ValueError, match=r"classes\.json is no classes of this library"):
+            load_baseline(tmp_path / "classes.json")
     with pytest.raises(FileNotFoundError, match="there is no file"):
         load_baseline(tmp_path / "missing.json")
     with pytest.raises(ValueError, match="quiet must be a positive line length"):

@@ -1,0 +1,117 @@
+"""``mvpformer finetune --classes``: a detector of classes of one's own, such as awake and asleep; and their scores."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mvpa_ts.files import write_csv
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, add_reading_options, reading_options, recordings_in
+from mvpa_ts.ieeg.constants import CLASSES
+from mvpa_ts.ieeg.detection.saved import PROBABILITIES, STATED, classes_of, read_run
+from mvpa_ts.ieeg.events import class_labels
+from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, write_left_out
+from mvpa_ts.ieeg.recordings.reading import read_classes, read_recording
+
+DESCRIPTION = """Train a detector of classes of your own, a regression on band power and line length.
+
+Annotations or FILE_events.tsv state spans with a duration, whose whole text is the name of a class. A segment of 5 s is
+of the class that covers half of it or more; if none does, or two share it, it is left out. DIR/classes.json is the
+detector. scores.csv and confusion.csv, as of `mvpformer evaluate`, are of the recordings that validate.
+
+Example: mvpformer finetune --classes awake sleep --recordings a.edf b.edf --validation-recordings c.edf --output DIR
+"""
+
+
+def train_classes(arguments: list[str]) -> None:
+    """Run the command."""
+    parser = CommandParser("finetune", DESCRIPTION)
+    parser.add_argument("--classes", nargs="+", required=True, help="two names or more")
+    parser.add_argument("--recordings", nargs="+", required=True, help="files and folders that train")
+    parser.add_argument("--validation-recordings", nargs="+", default=[], help="others, which show how good it is")
+    parser.add_argument("--output", required=True, help="folder for the detector")
+    add_reading_options(parser)
+    options = parser.parse_args(arguments)
+    from mvpa_ts.ieeg.detection.baselines import ClassRegression
+    from mvpa_ts.ieeg.detection.features import blocks, segment_features
+    from mvpa_ts.ieeg.model import seen_subjects
+    from mvpa_ts.ieeg.preprocessing.segments import Segments
+    from mvpa_ts.ieeg.preprocessing.selection import with_channels
+    from mvpa_ts.ieeg.training.division import check_copies, check_lists
+
+    names, output = options.classes, Path(options.output)
+    if len({name.strip().lower() for name in names} - {"", "onset", STATED}) < max(len(names), 2):
+        given = ", ".join(names)
+        raise CommandError(f"--classes needs two names or more, each once, and neither onset nor {STATED}, got {given}")
+    listed = (recordings_in(paths).values() for paths in (options.recordings, options.validation_recordings))
+    train, held_out = ([file for files in of_each for file in files] for of_each in listed)
+    check_lists(train, held_out)
+    files, count = [*train, *held_out], len(train)
+    recordings = [read_recording(file, **reading_options(options)) for file in files]
+    check_copies(recordings[:count], recordings[count:])
+    segments = [with_channels(Segments(recording), "auto") for recording in recordings]
+    stated = [read_classes(file, item, names) for file, item in zip(files, recordings, strict=True)]
+    labels = [class_labels(item.starts, spans) for item, spans in zip(segments, stated, strict=True)]
+    trained, validated = np.concatenate(labels[:count]), np.concatenate([*labels[count:], [-1]])
+    for number, name in enumerate(names):
+        if number not in trained:
+            where = "--validation-recordings alone hold" if number in validated else "no recording holds"
+            raise CommandError(f"{where} a span whose text is {name!r}, which --recordings need to learn this class")
+    features = np.concatenate([segment_features(*block) for item in segments[:count] for block in blocks(item)])
+    regression = ClassRegression.fit(names, features, trained)
+    regression.save(output / f"{CLASSES}.json")
+    subjects = {seen_subjects.subject_hash(item.subject_name) for item in recordings[:count]}
+    seen_subjects.save_training_subjects(output, subjects, map(seen_subjects.recording_hash, recordings[:count]))
+    seen_subjects.save_training_channels(output, recordings[:count])
+    if held_out:
+        probabilities = [block for item in segments[count:] for block in regression.probabilities(item)]
+        report(names, validated[:-1], np.concatenate(probabilities), output)
+    print(f"next: mvpformer detect RECORDING --model {output / CLASSES}.json -o results")
+    rows = [row for item in recordings for row in of_recording(item.name, item.dropped, item.notes)]
+    rows += [row for item, label in zip(recordings, labels, strict=True) for row in without_class(item.name, label < 0)]
+    write_left_out(output, rows)
+    print("\n".join(listing(rows, output / LEFT_OUT)), file=sys.stderr)
+
+
+def score_classes(folders: Sequence[Path], output: Path, left_out: Sequence[Row]) -> None:
+    """Score detections of classes in folders against the classes that their recordings state."""
+    import pandas as pd
+
+    reading: dict[str, Any] = {"sep": "\t", "na_values": "n/a", "keep_default_na": False}
+    frames = {item: pd.read_csv(item / PROBABILITIES, **reading) for item in folders}
+    names, *others = {classes_of(read_run(folder)) for folder in folders}
+    if others:
+        kinds = sorted(", ".join(kind) or "seizures" for kind in (names, *others))
+        raise CommandError(f"detections are of {' and of '.join(kinds)}: evaluate them one by one")
+    if wrong := [item for item, frame in frames.items() if [*frame] != ["onset", *names, STATED]]:
+        raise CommandError(f"{wrong[0] / PROBABILITIES} must have the columns onset, {', '.join(names)}, {STATED}")
+    rows = [row for item, frame in frames.items() for row in without_class(item.name, frame[STATED].isna())]
+    table = pd.concat([*frames.values()])
+    labels = np.array([names.index(name) if name in names else -1 for name in table[STATED]])
+    report(names, labels, table[[*names]].to_numpy(float), output)
+    print("\n".join([f"see {output}", *listing([*left_out, *rows])]))
+
+
+def without_class(name: str, unknown: npt.ArrayLike) -> list[Row]:
+    """A row of the segments [n] of a recording of which no class is known, if there are some."""
+    from mvpa_ts.ieeg.scoring.words import counted
+
+    count = int(np.sum(unknown))
+    return [(name, counted(count, "segment"), "no class covers half of it, or two share it")] if count else []
+
+
+def report(names: Sequence[str], labels: npt.NDArray[np.intp], probabilities: npt.ArrayLike, output: Path) -> None:
+    """Print scores and confusions, and write them into a folder."""
+    from mvpa_ts.ieeg.scoring.cohort import markdown_table
+    from mvpa_ts.ieeg.scoring.comparison import MIN_SEGMENTS, compare_classes
+
+    for name, table in compare_classes(names, labels, np.asarray(probabilities)).items():
+        write_csv(output / f"{name}.csv", table)
+        print(markdown_table(table))
+    if (labels >= 0).sum() < MIN_SEGMENTS:
+        print(f"This is too little to trust: fewer than {MIN_SEGMENTS} segments.")
