@@ -43,23 +43,16 @@ def check_objects(kind: type | tuple[type, ...], example: str, **values: Any) ->
     for name, value in values.items():
         if value is not None and not isinstance(value, kind):
             got = f"the class {value.__name__}: call it" if isinstance(value, type) else repr(value)
-            raise ValueError(f"{name} must be None or an object such as {example}, got {got}")
+            wanted = "a class" if kind is type else "an object"
+            raise ValueError(f"{name} must be None or {wanted} such as {example}, got {got}")
 
 
 class Group(NamedTuple):
-    """One of the dicts, and the dataclass of the core whose fields it may hold.
+    """One of the dicts, and the dataclass of the core whose fields it may hold."""
 
-    Parameters
-    ----------
-    argument : {"network", "training"}
-    kind : dataclass
-    elsewhere : mapping
-        Fields that are no options of this dict, and what to do instead.
-    """
-
-    argument: str
+    argument: str  # "network" or "training"
     kind: type
-    elsewhere: Mapping[str, str]
+    elsewhere: Mapping[str, str]  # fields that are no options of this dict, and what to do instead
 
     @property
     def names(self) -> set[str]:
@@ -102,13 +95,7 @@ class Group(NamedTuple):
 def refuse_fields(names: Iterable[str], groups: Iterable[Group], renamed: Mapping[str, str]) -> None:
     """Raise TypeError for a field of the core that is given as an argument, and say where it stands.
 
-    Parameters
-    ----------
-    names : iterable of str
-        Of arguments that the estimator does not have.
-    groups : iterable of Group
-    renamed : mapping
-        Other names that a field has, or had as an argument.
+    The estimator has no arguments of these names; a field may be `renamed`, or have had another name as an argument.
 
     Examples
     --------

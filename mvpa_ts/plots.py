@@ -189,7 +189,7 @@ def channels(forecaster: Any, *, model: int = 0, **predict: Any) -> Figure:
     with ChannelWeights(fitted.network) as recorded:
         ahead = forecaster.predict(**predict)
     if several:
-        ids = list(ahead["unique_id"].unique())
+        ids = list(dict.fromkeys(ahead[forecaster.id_col]))  # unique() of polars has no order
         view = fitted.view(len(ids), next(fitted.network.parameters()).device)
         names, positions = [ids[row] for row in view.order.tolist()], view.positions
     else:

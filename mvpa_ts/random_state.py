@@ -81,7 +81,7 @@ class OwnRandomState(TorchFunctionMode):
         if device not in self._generators:
             generator = self._generators[device] = torch.Generator(device)
             if self._seed is not None:
-                generator.manual_seed(self._seed)
+                generator.manual_seed(int(self._seed))
             elif (block := self.current()) is not None:  # else the state of the process is in force
                 generator.set_state(block.generator(device).get_state())
             else:

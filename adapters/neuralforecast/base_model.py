@@ -23,7 +23,7 @@ from mvpa_ts.adapters.neuralforecast.frames import check_frame
 from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, kept_random_state
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
-from mvpa_ts.adapters.options import check_whole
+from mvpa_ts.adapters.options import check_objects, check_whole
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.forecasting.effects import effects_table
 from mvpa_ts.forecasting.pretrained.seasons import season_of
@@ -38,24 +38,13 @@ _ALIKE = 2.0  # a panel whose values are so many times larger or smaller is of a
 
 @dataclass(frozen=True)
 class FittedSeries:
-    """The series of the last fit, as the host sorts them; saved with the model.
+    """The series of the last fit, as the host sorts them; saved with the model."""
 
-    Attributes
-    ----------
-    names : list or None
-        None where the data set was made without a frame.
-    units : list of lists
-        Mean and deviation of each series over its training rows; NaN where they are not known.
-    order : list of int
-        The series in the order in which attention sees them.
-    features : dict of str to list
-        Mean and deviation by which exogenous columns are scaled, and least and largest value of the training; a
-        forecast reads them at most half of that range beyond.
-    """
-
-    names: list[Any] | None
-    units: list[list[float]]
-    order: list[int]
+    names: list[Any] | None  # None where the data set was made without a frame
+    units: list[list[float]]  # mean and deviation of each over its training rows; NaN where they are not known
+    order: list[int]  # in which attention sees the series
+    # Mean and deviation by which exogenous columns are scaled, and least and largest value of the training; a forecast
+    # reads them at most half of that range beyond.
     features: dict[str, list[float]] = field(default_factory=dict)
 
     def rows(self, names: list[Any] | None, count: int) -> list[int]:
@@ -109,9 +98,11 @@ class PanelView:
 
 
 def check_columns(argument: str, names: Any) -> None:
-    """Raise ValueError for a text in place of a list of columns, and for a column that is named twice."""
+    """Raise ValueError for a text or a set in place of a list of columns, and for a column that is named twice."""
     if isinstance(names, str):  # a text is a list of letters
         raise ValueError(f"{argument} must be a list of columns, got the text {names!r}: write [{names!r}]")
+    if isinstance(names, (set, frozenset)):  # its order differs between processes
+        raise ValueError(f"{argument} must be a list of columns, got a set: write {sorted(names)!r}")
     names = list(names or ())
     if twice := [name for row, name in enumerate(names) if name in names[:row]]:
         raise ValueError(f"{argument} must name each column once, got {twice[0]!r} more than once")
@@ -147,8 +138,15 @@ class PanelModel(HostOverrides, BaseModel):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         for argument in ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list"):
             check_columns(argument, kwargs.get(argument))
-        with kept_random_state():
-            super().__init__(*args, **kwargs)
+        check_objects(str, '"mine"', alias=kwargs.get("alias"))
+        check_objects(type, "torch.optim.AdamW", **{name: kwargs.get(name) for name in ("optimizer", "lr_scheduler")})
+        for argument, least in (("random_seed", 0), ("num_lr_decays", -1), ("early_stop_patience_steps", -1)):
+            if kwargs.get(argument) is not None:
+                check_whole(least, **{argument: kwargs[argument]})
+        size = kwargs.get("inference_windows_batch_size", 1)
+        check_whole(inference_windows_batch_size=abs(size) if isinstance(size, int) else size)  # the host's −1 is all
+        with kept_random_state():  # torch and Lightning take no whole numbers of numpy
+            super().__init__(*args, **{k: v.item() if isinstance(v, np.integer) else v for k, v in kwargs.items()})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -324,7 +322,7 @@ class PanelModel(HostOverrides, BaseModel):
 
         Parameters
         ----------
-        df : pandas.DataFrame
+        df : DataFrame of pandas or polars
             Columns unique_id, ds, y and those of futr_exog_list, as in `fit`.
         freq : str, optional
             Of the host; it tells the season that is held the same. By default that of the dates.
@@ -347,6 +345,12 @@ class PanelModel(HostOverrides, BaseModel):
         if not names:
             raise ValueError(f"effects needs covariates: {self} has no column of numbers in futr_exog_list")
         check_frame("df", df, id_col="unique_id", time_col="ds", target_col="y", exogenous=names, others=False)
+        df = df if isinstance(df, pd.DataFrame) else pd.DataFrame(df.to_dict(as_series=False))  # of polars
+        if (again := df.duplicated(["unique_id", "ds"])).any():
+            name, date = df[["unique_id", "ds"]][again].iloc[0]
+            raise ValueError(
+                f"df must hold each date once in a series, got {date} twice in series {name!r}: drop a row"
+            )
         masked = ["available_mask"] if "available_mask" in df.columns else []
         tables = df.pivot(index="ds", columns="unique_id", values=["y", *names, *masked])
         if freq is None and isinstance(tables.index, pd.DatetimeIndex):

@@ -16,35 +16,17 @@ from mvpa_ts.checks import listed, warn
 
 @dataclass(frozen=True)
 class FrameIndex:
-    """What a data set of the host lacks of the frame that it was made of; `host_overrides` keeps it with the data set.
+    """What a data set of the host lacks of the frame that it was made of; `host_overrides` keeps it there."""
 
-    Attributes
-    ----------
-    names : list
-        Ids of the series, as the host sorts them.
-    dates : list of arrays or None
-        Dates of each series.
-    columns : tuple of str
-        The frame's columns of ids, dates and target.
-    polars : bool
-        Whether the frame is one of polars.
-    freq : str, int or offset, optional
-        The frequency that the user gave to `NeuralForecast`.
-    static_names : list, optional
-        Ids of `static_df`, sorted.
-    rounded : dict of str to tuple
-        Columns that float32 cannot hold: an id, the distance between its numbers there, and the deviation.
-    appended : FrameIndex, optional
-        Of the frame whose rows follow in the data set: `val_df` in a fit, `futr_df` in a prediction.
-    """
-
-    names: list[Any]
-    dates: list[np.ndarray] | None
-    columns: tuple[str, str, str] = ("unique_id", "ds", "y")
-    polars: bool = False
-    freq: Any = None
-    static_names: list[Any] | None = None
+    names: list[Any]  # ids of the series, as the host sorts them
+    dates: list[np.ndarray] | None  # of each series
+    columns: tuple[str, str, str] = ("unique_id", "ds", "y")  # of ids, dates and target
+    polars: bool = False  # whether the frame is one of polars
+    freq: Any = None  # that the user gave to `NeuralForecast`: a text, a whole number or an offset
+    static_names: list[Any] | None = None  # ids of `static_df`, sorted
+    # Columns that float32 cannot hold: an id, the distance between its numbers there, and the deviation.
     rounded: dict[str, tuple[Any, float, float]] = field(default_factory=dict)
+    # Of the frame whose rows follow in the data set: `val_df` in a fit, `futr_df` in a prediction.
     appended: FrameIndex | None = None
 
     def with_appended(self) -> FrameIndex:

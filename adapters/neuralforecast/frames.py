@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from numbers import Complex
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from utilsforecast import processing
 
+from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.options import check_whole
 from mvpa_ts.checks import listed
+from mvpa_ts.forecasting.quantiles import quantiles_at
 from mvpa_ts.forecasting.series import check_names
 
-_COUNTS = {"n_windows": 1, "step_size": 1, "val_size": 0}  # and the least of each
+_COUNTS = {"n_windows": 1, "step_size": 1, "val_size": 0, "h": 1}  # and the least of each
 _ARGUMENTS = ("df", "val_df", "static_df", "futr_df")
 
 
@@ -33,19 +36,8 @@ def check_frame(
 ) -> None:
     """Raise ValueError for a frame whose rows, ids, dates or numbers neuralforecast would misread.
 
-    Parameters
-    ----------
-    argument : str
-        Its name, for the message.
-    frame : DataFrame of pandas or polars
-    id_col, time_col, target_col : str
-        Its columns; `static_df` has no dates, and `futr_df` no target.
-    exogenous : iterable of str, default ()
-        Columns that must be there too.
-    others : bool, default True
-        Whether the host reads the other columns too, which then must hold numbers.
-    categories : iterable of str, default ()
-        Columns that may hold text.
+    `argument` is its name, for messages. `static_df` has no dates, and `futr_df` no target. `exogenous` columns must be
+    there too; what is in `categories` may be text, the `others` must be numbers where the host reads them.
     """
     keys = [id_col] if time_col is None else [id_col, time_col]
     needed = [*([] if target_col is None else [target_col]), *exogenous]
@@ -91,14 +83,31 @@ def checked(call: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(call)
     def checked_call(self: Any, *args: Any, **options: Any) -> Any:
+        if not of_this_package(self):
+            return call(self, *args, **options)
         given = signature.bind(self, *args, **options).arguments
-        for name, least in _COUNTS.items() if of_this_package(self) else ():
-            if given.get(name) is not None:
+        for name, least in _COUNTS.items():
+            if name in given and not (given[name] is None and name in ("n_windows", "h")):
                 check_whole(least, **{name: given[name]})
-        for argument in _ARGUMENTS if of_this_package(self) else ():
+        # What `predict` was not told it takes from the fit.
+        usual = {"id_col": "unique_id", "time_col": "ds", "target_col": "y"}
+        columns = {name: given.get(name, getattr(self, name, column)) for name, column in usual.items()}
+        _check_aliases(self, [*columns.values(), "cutoff"])
+        for argument in _ARGUMENTS:
             if (frame := given.get(argument)) is not None and _is_frame(frame):
-                _check_argument(self, argument, frame, given)
-        return call(self, *args, **options)
+                _check_argument(self, argument, frame, columns)
+        # A cross-validation that fits anew asks `predict`, one that does not asks its models for nothing.
+        asked = {} if given.get("refit") else losses.asked_levels(given.get("level"), given.get("quantiles"))
+        answers = list(_answers(self, asked, handed_on="refit" not in signature.parameters)) if asked else []
+        before = dict(vars(self))
+        try:
+            table = call(self, *args, **options)
+        except Exception:
+            self.__dict__.update(before)  # the host has taken rows and scalers by then, which `predict` would read
+            raise
+        for answer in answers:
+            table = _answered(table, *answer)
+        return table
 
     return checked_call
 
@@ -135,13 +144,61 @@ def without_masked_targets(cross_validation: Callable[..., Any]) -> Callable[...
 
 def of_this_package(host: Any) -> bool:
     """Whether a model of this package is among the models of a `NeuralForecast`."""
-    return any(type(model).__module__.startswith("mvpa_ts.") for model in host.models)
+    return any(map(_is_own, host.models))
 
 
-def _check_argument(host: Any, argument: str, frame: Any, given: dict[str, Any]) -> None:
-    # What `predict` was not told it takes from the fit.
-    usual = {"id_col": "unique_id", "time_col": "ds", "target_col": "y"}
-    columns = {name: given.get(name, getattr(host, name, column)) for name, column in usual.items()}
+def _is_own(model: Any) -> bool:
+    return type(model).__module__.startswith("mvpa_ts.")
+
+
+def _answers(
+    host: Any, asked: dict[str, float], *, handed_on: bool
+) -> Iterator[tuple[list[str], list[float], dict[str, float]]]:
+    """Columns of each model that was trained for several quantiles, their levels, and columns and levels asked for."""
+    names = iter(host._get_model_names())
+    for model in host.models:
+        columns = [next(names) for _ in model.loss.output_names]
+        stem = columns[0].removesuffix(model.loss.output_names[0])
+        trained = losses.levels(model.loss)
+        if not _is_own(model) or (trained is None and (handed_on or {*asked} <= {*model.loss.output_names})):
+            continue
+        if trained is None:
+            raise ValueError(
+                f"level and quantiles of cross_validation need refit=True for {stem}, since neuralforecast hands them "
+                f"to no model with loss={type(model.loss).__name__} that it fits once, got {list(asked)}"
+            )
+        levels = [round(float(level), 6) for level in trained]
+        # The median comes with them, as from every such loss that was trained for it.
+        wanted = {stem + end: level for end, level in asked.items() if end != "-median" or 0.5 in levels}
+        if outside := [level for level in wanted.values() if not min(levels) <= level <= max(levels)]:
+            raise ValueError(
+                f"level and quantiles of {stem} must lie within those of its loss, the quantiles {sorted(levels)}, got "
+                f"{outside}: fit it with them, such as loss=MQLoss(quantiles={sorted({*levels, *outside})})"
+            )
+        yield columns, levels, wanted
+
+
+def _answered(table: Any, columns: list[str], levels: list[float], wanted: dict[str, float]) -> Any:
+    """The host's table with the quantiles wanted in place of those trained, which it gives whatever is asked for."""
+    trained, order = table[columns].to_numpy(), np.argsort(levels)
+    values = quantiles_at(torch.from_numpy(trained[:, order]).double(), sorted(levels), list(wanted.values()))
+    table = processing.assign_columns(table, list(wanted), values.numpy().astype(trained.dtype))
+    replaced = {columns[0]: list(wanted), **dict.fromkeys(columns[1:], ())}
+    names = [name for each in table.columns for name in replaced.get(each, () if each in wanted else [each])]
+    return table[names]
+
+
+def _check_aliases(host: Any, taken: list[str]) -> None:
+    """Raise ValueError for models whose column in the host's tables another column has the name of."""
+    names = host._get_model_names()
+    if clash := [name for name in names if name in taken or names.count(name) > 1]:
+        raise ValueError(
+            f"alias must differ from those of other models and from {taken}, which stand beside the forecasts, got "
+            f"{clash[0]!r}: give the model another alias"
+        )
+
+
+def _check_argument(host: Any, argument: str, frame: Any, columns: dict[str, Any]) -> None:
     futr, hist, stat = (
         {name for model in host.models for name in getattr(model, f"{kind}_exog_list", None) or ()}
         for kind in ("futr", "hist", "stat")
@@ -150,8 +207,8 @@ def _check_argument(host: Any, argument: str, frame: Any, given: dict[str, Any])
     if argument == "static_df":
         check_frame(argument, frame, id_col=columns["id_col"], exogenous=sorted(stat), categories=categories)
     elif argument == "futr_df":
-        del columns["target_col"]
-        check_frame(argument, frame, **columns, exogenous=sorted(futr - {*categories}), others=False)
+        keys = {name: columns[name] for name in ("id_col", "time_col")}
+        check_frame(argument, frame, **keys, exogenous=sorted(futr - {*categories}), others=False)
     else:
         check_frame(argument, frame, **columns, exogenous=sorted(futr | hist), categories=categories)
 

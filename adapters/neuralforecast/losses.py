@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
+
 import torch
 from einops import rearrange
 from neuralforecast.losses.pytorch import GMM, NBMM, PMM, DistributionLoss, HuberIQLoss, HuberMQLoss, IQLoss, MQLoss
@@ -38,6 +42,21 @@ def sorted_quantiles(output: Tensor, loss: nn.Module) -> Tensor:
 def levels(loss: nn.Module) -> Tensor | None:
     """Levels of a multi-quantile loss; None for others."""
     return loss.quantiles if isinstance(loss, (MQLoss, HuberMQLoss)) else None
+
+
+def asked_levels(level: Any, quantiles: Any) -> dict[str, float]:
+    """Quantiles that a call of the host asks for, by the ends of their columns' names; raises ValueError for others."""
+    argument, values, most = ("quantiles", quantiles, 1) if level is None else ("level", level, 100)
+    if values is None:
+        return {}
+    right = isinstance(values, Iterable) and not isinstance(values, str)
+    if not right or any(not isinstance(value, Real) or not 0 < float(value) < most for value in values):
+        raise ValueError(f"{argument} must be a list of numbers between 0 and {most}, got {values!r}")
+    values = sorted({float(value) for value in values})
+    if argument == "quantiles":
+        return {"-median": 0.5, **{f"_ql{value}": value for value in values}}
+    below = {f"-lo-{value:g}": round(0.5 - value / 200, 6) for value in reversed(values)}
+    return {"-median": 0.5, **below, **{f"-hi-{value:g}": round(0.5 + value / 200, 6) for value in values}}
 
 
 def is_central(loss: nn.Module) -> bool:

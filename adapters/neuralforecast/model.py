@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, PanelView, in
 from mvpa_ts.adapters.neuralforecast.panel import Panel, whole_positions
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import Group, check_objects, check_whole, forecasting_config, refuse_fields
-from mvpa_ts.checks import check_flags, warn
+from mvpa_ts.checks import check_choices, check_flags, warn
 from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.network.closed_form import covariate_effects, start_in_closed_form
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
@@ -83,6 +84,9 @@ RENAMED = {
     "use_norm": "normalise",
     "cycle_per_series": "cycle_channels",
 }
+
+
+_SCALERS = ("identity", "standard", "robust", "minmax", "minmax1", "invariant", "revin")  # of the host
 
 
 class MVPA(PanelModel):
@@ -247,6 +251,7 @@ class MVPA(PanelModel):
         loss = MAE() if loss is None else loss
         host_scales = exclude_insample_y or losses.scaled_by_host(loss)
         scaler = scaler_type or ("standard" if host_scales else "identity")
+        check_choices(SimpleNamespace(scaler_type=scaler), scaler_type=_SCALERS)
         if host_scales or scaler != "identity":
             wanted = {
                 "bounded": bounded, "level_reversion": options.get("level_reversion", False),
@@ -275,7 +280,7 @@ class MVPA(PanelModel):
                 f"bounded must be True (the range of the training) or False where a model is trained, got {bounded!r}; "
                 "limits of your own are for MVPA.from_pretrained"
             )
-        check_flags(self, "individual", "bounded")
+        check_flags(self, "individual", "bounded", "exclude_insample_y", "start_padding_enabled")
         self._set_book(channel_order, channel_positions, n_series)
         self._anchors_counts = scaler_type is None  # a scaler that somebody chose is taken as it is
         # The cycle's column is no number to scale, so the host's scaler must be one column narrower.

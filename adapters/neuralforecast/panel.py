@@ -26,22 +26,9 @@ _IN_FILES = "needs df in memory, got parquet files, which are read series by ser
 class Panel:
     """Series and rows of a data set of the host.
 
-    Tables of rows are counted from the series' ends, as the host counts: the last row of each is the last of all.
-
-    Parameters
-    ----------
-    dataset : TimeSeriesDataset
-    unseen : int
-        Rows at the end of each series that are not trained on, or not known yet.
-    fitting : bool
-        Whether the panel comes with a fit.
-    distributed_config
-        As the host's `fit` has it.
-
-    Raises
-    ------
-    ValueError
-        The data are split among workers, or tables beside df do not fit to it.
+    Tables of rows are counted from the series' ends, as the host counts: the last row of each is the last of all. The
+    `unseen` rows at the end of each are not trained on, or not known yet. Raises ValueError where the data are split
+    among workers, or tables beside df do not fit to it.
     """
 
     def __init__(self, dataset: Any, unseen: int, *, fitting: bool, distributed_config: Any = None) -> None:

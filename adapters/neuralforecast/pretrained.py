@@ -17,10 +17,11 @@ from mvpa_ts.adapters.neuralforecast.model import MVPA, NETWORK, RENAMED, check_
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import check_whole
+from mvpa_ts.checks import check_flags
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.pretrained.base import QUICK, QUICK_RATE
 from mvpa_ts.forecasting.pretrained.pretrained import bounds_of
-from mvpa_ts.forecasting.pretrained.seasons import season_of
+from mvpa_ts.forecasting.pretrained.seasons import checked_season, season_of
 
 # Arguments of the host that would reach nothing: the network standardises what it reads itself.
 _NOT_READ = ("stat_exog_list", "cat_exog_list", "categorical_cardinalities", "exclude_insample_y", "scaler_type")
@@ -125,14 +126,12 @@ class PretrainedMVPA(PanelModel):
         check_whole(0, max_steps=max_steps)
         check_schedule(val_check_steps, windows_batch_size, loss, valid_loss)
         loss = MAE() if loss is None else loss
-        levels = _levels(loss)
-        if levels is None:
+        if (levels := _levels(loss)) is None:
             raise ValueError(
                 f"loss must be a point loss (MAE, MSE, …) or a quantile loss (MQLoss, QuantileLoss), got "
                 f"{type(loss).__name__}: the pretrained forecaster gives quantiles"
             )
-        if season is not None and (isinstance(season, bool) or not season >= 0 or season % 1 != 0):
-            raise ValueError(f"season must be a whole number of steps, 0 for none, or None, got {season!r}")
+        season = checked_season(season)
         # Refused here, not in a forecast.
         bounds_of(bounded, torch.zeros(1, 1, 1), torch.zeros(1, 1, 1, dtype=torch.bool))
         super().__init__(
@@ -146,6 +145,9 @@ class PretrainedMVPA(PanelModel):
         self.hparams["input_size"] = input_size
         self._set_book(channel_order, channel_positions, n_series)
         self.ordered, self.season, self._season, self.bounded = ordered, season, 0, bounded
+        check_flags(self, "ordered", "start_padding_enabled")
+        if self.hist_exog_list and channel_positions is not None:
+            raise ValueError("hist_exog_list must be left out with channel_positions: its columns lie nowhere")
         self._levels = sorted(set(levels))
         self._columns = [self._levels.index(level) for level in levels]
         self.network = network
@@ -228,7 +230,7 @@ class PretrainedMVPA(PanelModel):
     def _checked_panel(self, dataset: Any, unseen: int, **options: Any) -> Panel:
         # The season comes with the frequency of the panel, so it is read wherever a panel comes in.
         panel = super()._checked_panel(dataset, unseen, **options)
-        self._season = season_of(panel.freq) if self.season is None else int(self.season)
+        self._season = season_of(panel.freq) if self.season is None else self.season
         return panel
 
 

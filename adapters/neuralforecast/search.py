@@ -182,7 +182,8 @@ class AutoMVPA(BaseAuto):
         study_name: str | None = None,
         pruner: optuna.pruners.BasePruner | None = None,
     ) -> None:
-        check_whole(num_samples=num_samples)
+        check_whole(h=h, n_series=n_series, num_samples=num_samples)
+        check_objects(str, '"mine"', alias=alias)
         if time_budget is not None and not (isinstance(time_budget, Real) and time_budget > 0):
             raise ValueError(f"time_budget must be a positive number of seconds or None, got {time_budget!r}")
         check_objects(nn.Module, "MAE()", loss=loss, valid_loss=valid_loss)

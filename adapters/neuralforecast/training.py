@@ -28,22 +28,8 @@ class HostTraining:
 
     Validation sees averaged weights, and training ends with them; with early stopping, with those of the best
     validation. The average starts at each fit's first step. No buffer is saved: after training the weights are the
-    average.
-
-    Parameters
-    ----------
-    settings : ForecasterTraining
-    linear_ratio : float
-        Rate of the linear path over that of the attention path, where `settings` has none.
-    on_linear_path : callable
-        Whether a parameter of the network, by its name, learns at that rate.
-
-    Attributes
-    ----------
-    validated : callable or None
-        Called after each validation with the steps done and the loss; what it raises ends the training.
-    best_loss : float
-        Of the validation whose weights were kept; infinite without early stopping.
+    average. `linear_ratio` is the rate of the linear path over that of the attention path where `settings` has none;
+    `on_linear_path` says which parameters, by their names, learn at it.
     """
 
     def __init__(
@@ -54,8 +40,9 @@ class HostTraining:
         on_linear_path: Callable[[str], bool] = on_linear_path,
     ) -> None:
         self.settings, self.linear_ratio, self.on_linear_path = settings, linear_ratio, on_linear_path
+        # Called after each validation with the steps done and the loss; what it raises ends the training.
         self.validated: Callable[[int, float], None] | None = None
-        self.best_loss = math.inf
+        self.best_loss = math.inf  # of the validation whose weights were kept; without early stopping it stays
         self.prepare(None, 1.0, None)
         self._average: WeightAverage | None = None
         self._averaged_steps = 0
@@ -67,14 +54,8 @@ class HostTraining:
     def prepare(self, windows: int | None, mixing_share: float, largest_deviation: float | None) -> None:
         """Note what the rates depend on in the panel to train on.
 
-        Parameters
-        ----------
-        windows : int or None
-            Whole windows of the panel, where they were counted. Rates are lower where there are more steps.
-        mixing_share : float
-            Share of the rate for heads that read other series, see `mixing_share` of the core.
-        largest_deviation : float or None
-            Of a series that is trained on in its own units.
+        They are lower where there are more steps than whole `windows`, where those were counted, and for heads that
+        read other series, see `mixing_share` of the core. `largest_deviation` is of series in units of their own.
         """
         self._windows, self._mixing_share, self._largest_deviation = windows, mixing_share, largest_deviation
 

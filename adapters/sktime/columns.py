@@ -17,16 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of y in the order in which the network sees them.
-
-    Attributes
-    ----------
-    names : list
-    channel_inputs : dict of str to Tensor, a row a column
-        `positions` and `series`, as `ForecastingNetwork.forward` has them, where the network asks for them.
-    """
+    """Columns of y in the order in which the network sees them."""
 
     names: list[Any]
+    # A row a column: `positions` and `series`, as `ForecastingNetwork.forward` has them, where the network wants them.
     channel_inputs: dict[str, Tensor] = field(default_factory=dict)
 
     def places(self, names: Sequence[Any]) -> list[int]:
@@ -47,20 +41,8 @@ def arranged(y: pd.DataFrame, parameters: Mapping[str, Any], trained: FittedFore
 
     The columns that the network was trained on keep the order that they had then. Other columns come in the order of
     `channel_order`, or of their position on a line. A column that was not there in training has no vector of its own:
-    the network reads it by its distance or position.
-
-    Parameters
-    ----------
-    y : pd.DataFrame
-        Rows to forecast from; "correlation" is counted over them.
-    parameters : mapping
-        Of the forecaster.
-    trained : FittedForecaster or None
-
-    Raises
-    ------
-    ValueError
-        An order or positions do not fit the columns.
+    the network reads it by its distance or position. "correlation" is counted over the rows of y. Raises ValueError
+    where an order or positions do not fit the columns.
     """
     import torch
 

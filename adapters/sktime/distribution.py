@@ -10,13 +10,7 @@ from skpro.distributions import Histogram, HistogramQPD
 
 
 class ExactHistogram(Histogram):
-    """A histogram whose quantile function is not rounded: that of skpro 2.16 has four digits after the point.
-
-    Parameters
-    ----------
-    bins, bin_mass, index, columns
-        As in `Histogram`.
-    """
+    """A histogram whose quantile function is not rounded: that of skpro 2.16 has four digits after the point."""
 
     def _ppf(self, p: np.ndarray) -> np.ndarray:
         quantiles = np.empty(np.shape(p))
@@ -27,13 +21,7 @@ class ExactHistogram(Histogram):
 
 
 class QuantileDistribution(HistogramQPD):
-    """Quantiles of every step and column, with constant density between them and as far beyond as is left.
-
-    Parameters
-    ----------
-    quantiles, tails, index, columns
-        As in `HistogramQPD`.
-    """
+    """Quantiles of every step and column, with constant density between them and as far beyond as is left."""
 
     @classmethod
     def of(cls, quantiles: np.ndarray, levels: list[float], index: pd.Index, columns: pd.Index) -> QuantileDistribution:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -216,8 +217,19 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
 
     def update(self, y: Any, X: Any = None, update_params: bool = True) -> Self:
         """Append rows and train on, as sktime's forecasters do; rows need an index, which an array lacks."""
+        with self._refused_whole(y, X):
+            return super().update(y, X=X, update_params=update_params)
+
+    @contextmanager
+    def _refused_whole(self, y: Any, X: Any) -> Iterator[None]:
+        """Check new rows, and leave the forecaster as it was where a call with them is refused."""
         frames.check_new_rows(y, X, getattr(self, "_cur_y", None))
-        return super().update(y, X=X, update_params=update_params)
+        before = dict(vars(self))
+        try:
+            yield
+        except Exception:
+            self.__dict__.update(before)  # the host moves the cutoff first, and forecasts would begin there
+            raise
 
     def effects(self, coverage: float = 0.8) -> pd.DataFrame:
         """By how much each column of y changes where a column of X is one unit larger, with intervals.
@@ -330,8 +342,8 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
 
     def update_predict_single(self, y: Any = None, fh: Any = None, X: Any = None, update_params: bool = True) -> Any:
         """Append rows, train on and forecast, as sktime's forecasters do; rows need an index, which an array lacks."""
-        frames.check_new_rows(y, X, getattr(self, "_cur_y", None))
-        return super().update_predict_single(y, fh=fh, X=X, update_params=update_params)
+        with self._refused_whole(y, X):
+            return super().update_predict_single(y, fh=fh, X=X, update_params=update_params)
 
     def update_predict(
         self,
@@ -346,22 +358,21 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         The host's own default forecasts one step, which a forecaster fitted for others refuses. Rows need an index,
         which an array lacks.
         """
-        frames.check_new_rows(y, X, getattr(self, "_cur_y", None))
-        options = {"X": X, "update_params": update_params, "reset_forecaster": reset_forecaster}
-        if cv is not None or self._fh is None:
-            return super().update_predict(y, cv=cv, **options)
         from sktime.split import ExpandingWindowSplitter
 
-        self.check_is_fitted()
-        frequency = getattr(self, "_frequency", None) or frames.frequency_of(self.cutoff)
-        # The host's splitter counts rows, and its forecaster keeps to the horizon of `fit`, perhaps hours or dates.
-        ahead = frames.steps_ahead(self.fh, self.cutoff, frequency)
-        given, self._fh = self._fh, ForecastingHorizon(ahead, is_relative=True)
-        try:
+        with self._refused_whole(y, X):
+            options = {"X": X, "update_params": update_params, "reset_forecaster": reset_forecaster}
+            if cv is not None or self._fh is None:
+                return super().update_predict(y, cv=cv, **options)
+            self.check_is_fitted()
+            frequency = getattr(self, "_frequency", None) or frames.frequency_of(self.cutoff)
+            # The host's splitter counts rows, and its forecaster keeps to the horizon of `fit`, perhaps hours or dates.
+            ahead = frames.steps_ahead(self.fh, self.cutoff, frequency)
+            given, self._fh = self._fh, ForecastingHorizon(ahead, is_relative=True)
             cv = ExpandingWindowSplitter(initial_window=1, fh=self._fh)
-            return super().update_predict(y, cv=cv, **options)
-        finally:
+            forecasts = super().update_predict(y, cv=cv, **options)
             self._fh = given
+            return forecasts
 
     def _update(self, y: pd.DataFrame, X: pd.DataFrame | None = None, update_params: bool = True) -> MVPAForecaster:
         if self._features is not None and X is None:
@@ -378,10 +389,10 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         rows = update_data(self._cur_y, y)
         frames.check_on_grid(rows.index, self._frequency)
         self._cur_y = rows
-        if X is not None and self._features is not None:
+        if X is not None:
             self._cur_X = update_data(self._cur_X, frames.columns_of(X, self._features))
+        series = self._series(self._cur_y, self._cur_X)  # which checks the rows
         if update_params and self._finetune_steps:
-            series = self._series(self._cur_y, self._cur_X)
             if isinstance(self.fitted_, ShippedForecaster):
                 self.fitted_ = self._finetuned(self.fitted_, series)
             else:

@@ -255,12 +255,8 @@ def _check_times(argument: str, index: pd.Index) -> None:
 def regular(index: pd.Index, end: Any, frequency: Any) -> pd.Index:
     """The grid of all steps from the first row to `end`, or the index as it is where it is on no grid.
 
-    Whole numbers advance by 1, as the host counts them, periods by their frequency, dates by the given one.
-
-    Raises
-    ------
-    ValueError
-        Whole numbers advance by more than 1 throughout: most steps would be missing.
+    Whole numbers advance by 1, as the host counts them, periods by their frequency, dates by the given one. Raises
+    ValueError for whole numbers that advance by more throughout: most steps would be missing.
     """
     if isinstance(index, pd.DatetimeIndex):
         if frequency is None:

@@ -148,13 +148,12 @@ class Pretraining:
 
     def _shipped(self, start: ShippedForecaster | None, horizon: int, index: pd.Index) -> ShippedForecaster:
         """The shipped network, or the one that `pretrain` has made of it, with the season of the index."""
-        from mvpa_ts.forecasting.pretrained.seasons import season_of
+        from mvpa_ts.forecasting.pretrained.seasons import checked_season, season_of
 
         check_parameters(self.get_params(deep=False), self.get_param_defaults())
-        if self.sp is not None and (isinstance(self.sp, bool) or not self.sp >= 1 or self.sp % 1 != 0):
-            raise ValueError(f"sp must be a whole number of steps above 0, or None, got {self.sp!r}")
         frequency = index.freq if isinstance(index, pd.PeriodIndex) else frequency_of(index)
-        season = season_of(frequency) if self.sp is None else int(self.sp)
+        season = checked_season(self.sp, 1, "sp")
+        season = season_of(frequency) if season is None else season
         if start is not None:
             return replace(start, horizon=horizon, season=season)
         shipped = ShippedForecaster.load(self.pretrained, horizon, ordered=self.channel_order is not None)

@@ -24,26 +24,13 @@ USED = frozenset(
 
 @dataclass(frozen=True)
 class ShippedForecaster:
-    """A network that was trained before, with the calls of `FittedForecaster`.
-
-    Attributes
-    ----------
-    network : BaseForecaster
-    horizon : int
-        Steps to forecast.
-    ordered : bool
-        Whether neighbouring columns belong together.
-    season : int, default 0
-        Steps of the season by the calendar, 0 for none.
-    covariates : tuple
-        Names of the columns of X, for messages.
-    """
+    """A network that was trained before, with the calls of `FittedForecaster`."""
 
     network: BaseForecaster
-    horizon: int
-    ordered: bool
-    season: int = 0
-    covariates: tuple[Any, ...] = ()
+    horizon: int  # steps to forecast
+    ordered: bool  # whether neighbouring columns belong together
+    season: int = 0  # steps of the season by the calendar, 0 for none
+    covariates: tuple[Any, ...] = ()  # names of the columns of X, for messages
 
     @classmethod
     def load(cls, name: Any, horizon: int, *, ordered: bool) -> ShippedForecaster:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,8 @@ def effects_table(
     -------
     pandas.DataFrame
         A row for each series and covariate: `effect`, `lower` and `upper`, in units of the series for a unit of the
-        covariate. NaN where a series has too few rows, or a covariate never varies.
+        covariate. NaN where a series has too few rows, and where a covariate never varies or follows from the others
+        and the season.
 
     Raises
     ------
@@ -68,8 +70,11 @@ def effects_table(
     """
     import pandas as pd
 
-    if isinstance(coverage, bool) or not 0.0 < coverage < 1.0:
+    if isinstance(coverage, bool) or not isinstance(coverage, Real) or not 0.0 < coverage < 1.0:
         raise ValueError(f"coverage must be between 0 and 1, got {coverage!r}")
+    for what, numbers in (("y", values), ("a covariate", features)):
+        if np.isinf(numbers).any():
+            raise ValueError(f"{what} must hold finite numbers, or NaN where missing, got infinite ones")
     features = np.broadcast_to(features[:, None] if features.ndim == 2 else features, (*values.shape, len(covariates)))
     outcome, rows = Scaling.of(values), []
     scaled, observed = torch.tensor(outcome.apply(values)).nan_to_num(0.0), torch.tensor(~np.isnan(values))
@@ -107,7 +112,11 @@ def _fitted(y: Tensor, observed: Tensor, X: Tensor, season: int) -> np.ndarray |
         return None
     _, fit, wider = min(fits, key=lambda each: each[0])
     error = (fit.uncertainty.clamp(min=0.0) * wider).sqrt()
-    return torch.stack([fit.effects, error])[:, : X.shape[1]].numpy()
+    # Of columns that are sums of others, rows tell their effect together, and a solver would share it out.
+    rows = torch.cat([regressors, torch.ones_like(y)], 1)[observed[:, 0] & regressors.isfinite().all(1)]
+    _, sizes, directions = torch.linalg.svd(rows, full_matrices=False)
+    untold = (directions[sizes < 1e-8 * sizes.max()].abs() > 1e-6).any(0)[:-1]
+    return torch.stack([fit.effects, error]).masked_fill(untold, math.nan)[:, : X.shape[1]].numpy()
 
 
 def _waves(rows: int, season: int) -> list[Tensor]:

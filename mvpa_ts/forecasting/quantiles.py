@@ -73,7 +73,7 @@ def quantiles_at(forecast: Tensor, levels: Sequence[float], wanted: Sequence[flo
     Raises
     ------
     ValueError
-        There is one level and another is wanted.
+        There is one level and another is wanted, or one is not within (0, 1).
 
     Examples
     --------
@@ -87,6 +87,8 @@ def quantiles_at(forecast: Tensor, levels: Sequence[float], wanted: Sequence[flo
             others = [round(level, 6) for level in others]
             raise ValueError(f"quantiles {others} need at least two levels to lie between, got {tuple(levels)}")
         return forecast.expand(*forecast.shape[:-1], len(wanted))
+    if not all(0.0 < level < 1.0 for level in wanted):
+        raise ValueError(f"levels must be numbers within (0, 1), got {list(wanted)}")
     given = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))
     scores = torch.special.ndtri(torch.tensor(wanted, dtype=torch.float64))
     left = (torch.searchsorted(given, scores, right=True) - 1).clamp(0, len(given) - 2)

@@ -101,7 +101,7 @@ class ForecastStream:
 
         Parameters
         ----------
-        rows : DataFrame, mapping of column to value (one row), or array of shape (n, C) or (C,)
+        rows : DataFrame, mapping of column to value or values, or array of shape (n, C) or (C,)
             NaN is missing. Columns of a table may come in any order. A Series is the column of a stream of one, or a
             row.
         times : sequence, optional
@@ -178,7 +178,7 @@ class ForecastStream:
         if hasattr(rows, "to_frame"):  # a series of pandas: a column, or a row of a table
             rows = rows.to_frame(self.columns[0]) if len(self.columns) == 1 else dict(rows.items())
         if hasattr(rows, "columns"):
-            names, times = list(rows.columns), rows.index if times is None else times
+            names, times = list(rows.columns), getattr(rows, "index", None) if times is None else times
         elif isinstance(rows, Mapping):
             names = list(rows)
         if names is not None and names != self.columns:
@@ -190,6 +190,7 @@ class ForecastStream:
                 )
             rows = rows[self.columns] if hasattr(rows, "columns") else {name: rows[name] for name in self.columns}
         values = np.asarray(list(rows.values()) if isinstance(rows, Mapping) else rows, dtype=float)
+        values = values.T if isinstance(rows, Mapping) else values  # several rows in each column
         values = values[None] if values.ndim == 1 else values
         if values.ndim != 2 or values.shape[1] != len(self.columns):
             raise ValueError(f"rows must be (n, {len(self.columns)}), a column a channel, got shape {values.shape}")
@@ -201,6 +202,7 @@ class ForecastStream:
         """Time of the last of so many rows; raises ValueError unless each follows the one before it."""
         if self.time is None:
             return None
+        times = times if times is None or np.ndim(times) else [times]
         if times is None or len(times) != count:
             raise ValueError(f"times must name each of the {count} rows, the next is {self.time + self.step}, got none")
         last = self.time

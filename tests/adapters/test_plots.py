@@ -123,7 +123,8 @@ def test_channels_of_the_pretrained_forecaster_in_neuralforecast():
     df = long_frame({"a": np.arange(10.0) % 3, "b": np.arange(10.0) % 2}, STEPS)
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
     forecaster = NeuralForecast([MVPA.from_pretrained("base", h=2, channel_order=["b", "a"], **quiet)], freq="D")
-    forecaster.fit(pd.concat([df, df.assign(ds=df["ds"] + pd.Timedelta(days=10))]))
+    rows = pd.concat([df, df.assign(ds=df["ds"] + pd.Timedelta(days=10))])
+    forecaster.fit(rows.rename(columns={"unique_id": "sensor"}), id_col="sensor")
     axis = plots.channels(forecaster).axes[0]
     assert [label.get_text() for label in axis.get_xticklabels()] == ["b", "a"]
 

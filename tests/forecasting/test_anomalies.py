@@ -147,6 +147,8 @@ def test_frames_that_would_be_misread_are_errors(panel):
         detect_anomalies(panel.to_numpy())
     with pytest.raises(ValueError, match="season must be a whole number of steps"):
         detect_anomalies(panel, season=1.5)
+    with pytest.raises(ValueError, match=r"network must be None or a forecaster, such as .*, got 'small'"):
+        detect_anomalies(panel, network="small")
     uneven = panel.index[0] + pd.to_timedelta(np.arange(40) ** 1.9, "s")
     with pytest.warns(UserWarning, match="on a regular grid of dates"):
         detect_anomalies(panel.iloc[:40].set_axis(uneven), rate=0.2)

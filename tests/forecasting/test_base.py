@@ -261,6 +261,16 @@ def test_inputs_that_do_not_fit(network):
         network(torch.zeros(1, 4, 5))
     with pytest.raises(ValueError, match="mask must be a bool tensor of shape"):
         network(torch.zeros(1, 4, 5).double(), torch.ones(1, 4, 4, dtype=torch.bool))
+    x = panel(length=30)
+    for horizon in (0, 2.5):
+        with pytest.raises(ValueError, match="horizon must be a whole number of at least 1, got"):
+            forecast_quantiles(network, x, horizon=horizon)
+    with pytest.raises(ValueError, match=r"x must be a torch\.Tensor, got ndarray"):
+        forecast_quantiles(network, x.numpy(), horizon=2)
+    with pytest.raises(ValueError, match="x must hold finite numbers where they are observed"):
+        forecast_quantiles(network, x * torch.nan, torch.ones_like(x, dtype=torch.bool), horizon=2)
+    with pytest.raises(ValueError, match=r"levels must be numbers within \(0, 1\), got \[0.5, 1.5\]"):
+        forecast_quantiles(network, x, horizon=2, levels=(0.5, 1.5))
 
 
 def test_training_further_lowers_the_error_on_the_panel(network):

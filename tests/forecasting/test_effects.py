@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 from mvpa_ts.forecasting.effects import effects_table
@@ -58,8 +59,13 @@ def test_what_says_nothing_has_no_effect():
     assert np.isnan(table["effect"][0])
     assert np.isfinite(table["effect"][1])
     assert effects_table(y[:4], X[:4], ["y"], ["constant", "week"])["effect"].isna().all()
-    with pytest.raises(ValueError, match="coverage must be between 0 and 1"):
-        effects_table(y, X, ["y"], ["constant", "week"], coverage=80)
+    for coverage in (80, "0.8"):
+        with pytest.raises(ValueError, match="coverage must be between 0 and 1"):
+            effects_table(y, X, ["y"], ["constant", "week"], coverage=coverage)
+    # A solver would give each of two columns that tell the same a part of the effect.
+    twice = np.column_stack([X[:, 1], y[:, 0] + np.roll(X[:, 1], 3), 32 + 1.8 * X[:, 1]])
+    effects = effects_table(y, twice, ["y"], ["celsius", "other", "fahrenheit"])["effect"]
+    assert effects.isna().tolist() == [True, False, True]
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +106,11 @@ def test_in_neuralforecast(sales):
         by_name = model.effects(df, freq="MS").set_index("unique_id")["effect"]
         assert by_name.to_dict() == pytest.approx({"a": -4.0, "b": 2.0}, abs=0.15)
         pd.testing.assert_frame_equal(model.effects(df), model.effects(df, freq="MS"))  # the dates tell the season
+        pd.testing.assert_frame_equal(model.effects(pl.from_pandas(df)), model.effects(df))
+        with pytest.raises(ValueError, match=r"df must hold each date once in a series, got .* twice in series 'b'"):
+            model.effects(pd.concat([df, df[:1]]))
+        with pytest.raises(ValueError, match="a covariate must hold finite numbers, or NaN where missing"):
+            model.effects(df.assign(price=np.inf))
         with pytest.warns(UserWarning, match="the dates of df do not follow freq='YS', so each row counts as one step"):
             assert not model.effects(df).equals(model.effects(df, freq="YS"))
         # Rows that all series lack are no steps: the season goes on counting.

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import torch
 
@@ -55,12 +56,18 @@ def test_tables_and_single_rows_by_name(stream, fitted):
     np.testing.assert_array_equal(stream.rows, ROWS[27:51])
     stream.update(table(ROWS).iloc[51])
     np.testing.assert_array_equal(stream.rows, ROWS[28:52])
+    # As many rows as columns: a row for each of the lists would have the right shape, too.
+    stream.update(table(ROWS[52:55])[["c", "a", "b"]].to_dict("list"))
+    np.testing.assert_array_equal(stream.rows, ROWS[31:55])
+    stream.update(pl.from_pandas(table(ROWS[55:56])[["b", "c", "a"]]))
+    np.testing.assert_array_equal(stream.rows, ROWS[32:56])
 
 
 def test_a_series_is_a_column_of_a_stream_of_one(fitted):
     stream = ForecastStream(fitted, ["a"], scaling=Scaling.of(ROWS[:, :1]), time=9)
     stream.update(pd.Series(ROWS[:5, 0], index=range(10, 15)))
     np.testing.assert_array_equal(stream.rows, ROWS[:5, :1])
+    assert stream.update(ROWS[5, :1], times=15).time == 15
 
 
 CLOCKS = {

@@ -44,11 +44,6 @@ class FittedRegressions(nn.Module):
     channels : int or None
         Number of channels of the training whose names are known; they also get a regression of all on all. None: only
         one by relative place, whose weights all channels share and which reads other panels, too.
-
-    Attributes
-    ----------
-    off : bool
-        Whether no regression has a share, as before the end of the first training.
     """
 
     of_all: Tensor

@@ -361,11 +361,6 @@ class RegressionShares(nn.Module):
     Parameters
     ----------
     horizon : int
-
-    Attributes
-    ----------
-    off : bool
-        Whether nothing is to be fitted inside windows.
     """
 
     def __init__(self, horizon: int) -> None:
@@ -373,7 +368,7 @@ class RegressionShares(nn.Module):
         K = len(NAMES)
         self.step_score = nn.Parameter(torch.zeros(min(horizon, FARTHEST), K + 1))
         self.evidence_score = nn.Parameter(torch.zeros(2 * K + 2, K + 1))
-        self.off = False
+        self.off = False  # whether nothing is to be fitted inside windows
         self.register_load_state_dict_post_hook(read_off)
         with torch.no_grad():
             self.step_score[:, -1] = START

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from mvpa_ts.checks import warn
 from mvpa_ts.forecasting.pretrained.base import LEAST_STEPS, BaseForecaster
 from mvpa_ts.forecasting.pretrained.pretrained import load_base
+from mvpa_ts.forecasting.pretrained.seasons import checked_season
 from mvpa_ts.windows import Scaling
 
 STEPS = 8
@@ -81,8 +82,9 @@ def detect_anomalies(
             f"rate must be a share of values between 0 and 1, such as 0.01, got {rate!r}: without false alarms nothing "
             "can be found"
         )
-    if season is not None and (isinstance(season, bool) or not isinstance(season, Real) or season < 0 or season % 1):
-        raise ValueError(f"season must be a whole number of steps, 0 for none, or None, got {season!r}")
+    season = checked_season(season)
+    if network is not None and not isinstance(network, torch.nn.Module):
+        raise ValueError(f"network must be None or a forecaster, such as load_base('small'), got {network!r}")
     table = _table(df)
     values = table.to_numpy()
     if np.isinf(values).any():
@@ -99,9 +101,7 @@ def detect_anomalies(
             f"df must have at least {needed} rows for rate={rate:g} of {values.shape[1]} series, got {len(values)}: "
             "give more rows, or a larger rate"
         )
-    quantiles = rolling_quantiles(
-        load_base() if network is None else network, values, None if season is None else int(season)
-    )
+    quantiles = rolling_quantiles(load_base() if network is None else network, values, season)
     scores = np.fmax(surprise(values, quantiles), stillness(values, quantiles))
     anomaly, threshold = alarms(scores, rate)
     # Neighbours of a broken sensor are flagged, too; the one that is furthest off is to blame.

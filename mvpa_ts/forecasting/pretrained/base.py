@@ -9,6 +9,7 @@ simple ones, plus a correction, with quantiles around it.
 from __future__ import annotations
 
 import math
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -183,6 +184,18 @@ class BaseForecaster(nn.Module):
         lookback = self.config.lookback
         return torch.where(SEEN * season > lookback, (CYCLES * season).clamp(max=self.farthest), lookback)
 
+    def checked_mask(self, x: Tensor, mask: Tensor | None, horizon: int) -> Tensor:
+        """The mask of histories, where NaN are missing without one; raises ValueError for inputs of another kind."""
+        check_floats("x", x, self.correction.weight)
+        if x.ndim != 3 or 0 in x.shape:
+            raise ValueError(f"x must be [B, L, C] with no empty axis, got shape {tuple(x.shape)}")
+        if isinstance(horizon, bool) or not isinstance(horizon, Integral) or horizon < 1:
+            raise ValueError(f"horizon must be a whole number of at least 1, got {horizon!r}")
+        if mask is None:
+            return ~x.isnan()
+        check_mask("mask", mask, tuple(x.shape))
+        return mask
+
     def forward(
         self,
         x: Tensor,
@@ -201,7 +214,7 @@ class BaseForecaster(nn.Module):
             for them, simple forecasts read six of it, at most `FARTHEST` steps. So far back means of several steps
             are read, where the horizon is long enough for them.
         mask : bool Tensor, shape (B, L, C), optional
-            True = observed. What is stored elsewhere does not matter.
+            True = observed. What is stored elsewhere does not matter. Without it, NaN are missing.
         horizon : int
         positions : Tensor, shape (C, k), optional
             Coordinates of the series: one for places on a line, two or three for places in space.
@@ -214,13 +227,7 @@ class BaseForecaster(nn.Module):
         Tensor, shape (B, h, C, Q)
             Quantiles `LEVELS`, in the units of x.
         """
-        if x.ndim != 3 or 0 in x.shape:
-            raise ValueError(f"x must be [B, L, C] with no empty axis, got shape {tuple(x.shape)}")
-        check_floats("x", x, self.correction.weight)
-        if mask is None:
-            mask = torch.ones_like(x, dtype=torch.bool)
-        else:
-            check_mask("mask", mask, tuple(x.shape))
+        mask = self.checked_mask(x, mask, horizon)
         C = x.shape[2]
         if positions is not None and (positions.ndim != 2 or len(positions) != C):
             raise ValueError(f"positions must be [C, k] = [{C}, k], got shape {tuple(positions.shape)}")

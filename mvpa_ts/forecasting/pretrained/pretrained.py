@@ -7,6 +7,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib import resources
+from numbers import Real
 from pathlib import Path
 
 import torch
@@ -28,7 +29,7 @@ from mvpa_ts.forecasting.pretrained.base import (
 from mvpa_ts.forecasting.pretrained.covariates import BEYOND, covariate_effects
 from mvpa_ts.forecasting.pretrained.jumps import cleaned
 from mvpa_ts.forecasting.pretrained.layout import layout
-from mvpa_ts.forecasting.pretrained.seasons import with_year
+from mvpa_ts.forecasting.pretrained.seasons import checked_season, with_year
 from mvpa_ts.forecasting.quantiles import pinball_loss, quantiles_at
 from mvpa_ts.learning_rates import parameter_groups
 from mvpa_ts.random_state import OwnRandomState
@@ -121,7 +122,7 @@ def forecast_quantiles(
     ----------
     network : BaseForecaster
     x, mask, positions, season
-        As in `BaseForecaster.forward`. Without a mask, NaN are missing values. Of days (a season of 7, or 5), the year
+        As in `BaseForecaster.forward`. Of days (a season of 7, or 5), the year
         takes the place of the week where it repeats.
     horizon : int
     levels : sequence of float
@@ -152,24 +153,23 @@ def forecast_quantiles(
         A series has fewer than 16 observed steps, or values outside `bounded`. A covariate goes over the range of its
         history by more than a tenth of it in the future: it then counts as that.
     """
-    if mask is None:
-        mask = ~x.isnan()
-        x = x.masked_fill(~mask, 0.0)
-        if x.isinf().any():
-            raise ValueError("x must hold finite numbers, or NaN for missing values; got infinite ones")
+    mask = network.checked_mask(x, mask, horizon)
+    x = x.masked_fill(~mask, 0.0)
+    if not x.isfinite().all():
+        raise ValueError("x must hold finite numbers where they are observed, or NaN without a mask; got others")
     if not getattr(network, "training", False):
         _warn_of_short_series(mask, horizon)
     B, L, C = x.shape
     lower, upper = (end[:, None, :, None] for end in bounds_of(bounded, x, mask))
-    repeats = with_year(x, mask, season)
+    repeats = with_year(x, mask, checked_season(season))
     effects = None
     if future is not None:
         with torch.no_grad():
             effects = _effects(x, mask, future, horizon, names)
         x = (x - effects[:, :L]).masked_fill(~mask, 0.0)
     every = 1
-    if historic is not None and historic.shape[3]:
-        if historic.shape[:3] != x.shape:
+    if historic is not None and historic.shape[3:] != (0,):
+        if historic.ndim != 4 or historic.shape[:3] != x.shape:
             raise ValueError(f"historic must be [B, L, C, m] = [{B}, {L}, {C}, m], got shape {tuple(historic.shape)}")
         if positions is not None:
             raise ValueError(
@@ -196,8 +196,9 @@ def bounds_of(bounded: bool | Sequence[float | None], x: Tensor, mask: Tensor) -
     if isinstance(bounded, bool):
         return observed_range(x, mask) if bounded else (-infinity, infinity)
     pair = tuple(bounded) if isinstance(bounded, Sequence) else ()
-    ends = [sign * torch.inf if end is None else float(end) for sign, end in zip((-1, 1), pair, strict=False)]
-    if len(ends) != 2 or len(pair) != 2 or not ends[0] < ends[1]:
+    right = all(end is None or isinstance(end, Real) for end in pair)
+    ends = [sign * torch.inf if end is None else end for sign, end in zip((-1, 1), pair, strict=False)]
+    if not right or len(ends) != 2 or len(pair) != 2 or not ends[0] < ends[1]:
         raise ValueError(
             f"bounded must be True, False or a pair (lower, upper) in order, None for none; got {bounded!r}"
         )

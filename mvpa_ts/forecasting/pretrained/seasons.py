@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from numbers import Real
 from typing import Any
 
 import torch
@@ -50,6 +51,16 @@ def season_of(frequency: Any) -> int:
     else:
         steps, cycle = count, _CYCLES.get(unit, 0)
     return cycle // steps if steps and cycle % steps == 0 and cycle > steps else 0
+
+
+def checked_season(season: Any, least: int = 0, name: str = "season") -> int | None:
+    """A season as a whole number, or None; raises ValueError for what is no number of steps."""
+    if season is None:
+        return None
+    if isinstance(season, bool) or not isinstance(season, Real) or season < least or season % 1:
+        steps = "steps above 0" if least else "steps, 0 for none"
+        raise ValueError(f"{name} must be a whole number of {steps}, or None, got {season!r}")
+    return int(float(season))
 
 
 def with_year(x: Tensor, mask: Tensor, season: int | None) -> int | Tensor | None:

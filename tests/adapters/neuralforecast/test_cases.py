@@ -9,6 +9,7 @@ import sys
 import uuid
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -331,3 +332,87 @@ def test_intervals_beyond_the_trained_horizon_are_said_to_be_too_narrow(panel, t
         UserWarning, match=r"intervals of MVPA beyond its h \(6\) are too narrow, got h=9: neuralforecast"
     ):
         host.predict(h=9)
+
+
+@pytest.mark.parametrize("maker", ["MVPA", "base"])
+def test_quantiles_asked_of_a_multi_quantile_loss_lie_between_those_trained(maker, panel, tiny, forecaster):
+    frame, trained = panel(2), [0.9, 0.1, 0.5]
+    host = forecaster(made(maker, tiny, alias="M", loss=MQLoss(quantiles=trained)))
+    host.fit(frame)
+    given, rank = host.predict().iloc[:, [3, 4, 2]].to_numpy(), NormalDist().inv_cdf
+    expected = [np.interp(rank(0.3), [*map(rank, sorted(trained))], row) for row in given]
+    np.testing.assert_allclose(host.predict(quantiles=[0.3])["M_ql0.3"], expected, rtol=1e-6)
+    both = host.predict(level=[40, 80])
+    assert list(both.columns[2:]) == ["M-median", "M-lo-80", "M-lo-40", "M-hi-40", "M-hi-80"]
+    np.testing.assert_allclose(both[["M-lo-80", "M-median", "M-hi-80"]], given, rtol=1e-6)
+    np.testing.assert_allclose(both["M-lo-40"], expected, rtol=1e-6)
+    for refit in (False, True):
+        columns = host.cross_validation(frame, level=[40, 80], refit=refit).columns
+        assert list(columns[3:]) == [*both.columns[2:], "y"]
+    with pytest.raises(ValueError, match=r"of M must lie within .* the quantiles \[0.1, 0.5, 0.9\], got \[0.95\]: fit"):
+        host.predict(quantiles=[0.95])
+    with pytest.raises(ValueError, match="level must be a list of numbers between 0 and 100, got 80"):
+        host.predict(level=80)
+    with pytest.raises(ValueError, match=r"quantiles must be a list of numbers between 0 and 1, got \[1.5\]"):
+        host.predict(quantiles=[1.5])
+    with pytest.raises(ValueError, match="level and quantiles of cross_validation need refit=True for MVPA"):
+        forecaster(tiny(2)).cross_validation(frame, level=[80])
+
+
+@pytest.mark.parametrize("alias", ["y", "ds", "unique_id", "cutoff"])
+def test_an_alias_that_is_another_column_of_the_tables_is_refused(alias, panel, tiny, forecaster):
+    with pytest.raises(ValueError, match=f"alias must differ from .* got '{alias}': give the model another"):
+        forecaster(tiny(2, alias=alias)).cross_validation(panel(2))
+
+
+def test_arguments_of_another_kind_are_named(panel, tiny, forecaster):
+    with pytest.raises(ValueError, match='alias must be None or an object such as "mine", got 5'):
+        tiny(2, alias=5)
+    with pytest.raises(ValueError, match=r"futr_exog_list must be a list of columns, got a set: write \['a', 'b'\]"):
+        tiny(2, futr_exog_list={"a", "b"})  # whose order differs between processes
+    for name in ("fit", "cross_validation"):
+        with pytest.raises(ValueError, match="val_size must be a whole number of at least 0, got None"):
+            getattr(forecaster(tiny(2)), name)(panel(2), val_size=None)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"random_seed": -1}, "random_seed must be a whole number of at least 0, got -1"),
+        ({"num_lr_decays": "x"}, "num_lr_decays must be a whole number of at least -1, got 'x'"),
+        (
+            {"inference_windows_batch_size": 0},
+            "inference_windows_batch_size must be a whole number of at least 1",
+        ),
+        ({"optimizer": "adam"}, r"optimizer must be None or a class such as torch\.optim\.AdamW, got 'adam'"),
+        ({"scaler_type": "none"}, r"scaler_type must be one of \('identity', .*\), got 'none'"),
+        ({"start_padding_enabled": "no"}, "start_padding_enabled must be True or False, got 'no'"),
+    ],
+)
+def test_options_that_the_host_stumbles_over_late_are_named(option, said, tiny):
+    with pytest.raises(ValueError, match=said):
+        tiny(2, **option)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(panel, tiny, forecaster):
+    """Lightning took none of them for `max_steps`, and said that 3 is not positive."""
+    given = {"max_steps": 2, "windows_batch_size": 8, "random_seed": 3, "h": 6}
+    forecasts = []
+    for kind in (int, np.int64):
+        host = forecaster(tiny(2, **{name: kind(number) for name, number in given.items()}))
+        host.fit(panel(2))
+        forecasts.append(host.predict()["MVPA"].to_numpy())
+    np.testing.assert_array_equal(*forecasts)
+
+
+@pytest.mark.parametrize("maker", ["MVPA", "base"])
+def test_a_refused_call_leaves_the_host_as_it_was(maker, panel, tiny, forecaster):
+    """The host takes rows and scalers before a model sees them, and would forecast from what was refused."""
+    frame, broken = panel(2), panel(2).assign(y=lambda rows: rows["y"].mask(rows.index == 3, np.inf))
+    host = forecaster(made(maker, tiny), local_scaler_type="standard")
+    host.fit(frame)
+    expected = host.predict()
+    for call in (host.fit, host.predict, host.cross_validation):
+        with pytest.raises(ValueError, match="df must hold finite numbers"):
+            call(broken)
+        pd.testing.assert_frame_equal(host.predict(), expected)

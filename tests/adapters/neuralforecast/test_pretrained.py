@@ -60,8 +60,9 @@ def test_the_season_is_that_of_freq_unless_it_is_told(tmp_path):
         forecaster.save(str(tmp_path / "model"), overwrite=True)
         loaded = NeuralForecast.load(str(tmp_path / "model"))
         np.testing.assert_allclose(loaded.predict(df).iloc[:, 2], expected(season), rtol=1e-3, atol=1e-3)
-    with pytest.raises(ValueError, match=r"season must be a whole number of steps, 0 for none, or None, got 2\.5"):
-        fitted(df, h=5, season=2.5)
+    for season in (2.5, "7"):
+        with pytest.raises(ValueError, match="season must be a whole number of steps, 0 for none, or None, got"):
+            fitted(df, h=5, season=season)
 
 
 def test_another_number_of_series_in_fit_and_predict():

@@ -500,6 +500,19 @@ def test_times_of_another_kind_in_update_are_named(kind):
         fitted(y[:-3]).update(rows)
 
 
+@pytest.mark.parametrize("method", ["update", "update_predict_single"])
+@pytest.mark.parametrize("options", [{}, {"pretrained": "base"}], ids=["trained", "base"])
+def test_rows_that_are_refused_leave_the_forecaster_as_it_was(options, method):
+    """The host has moved the cutoff by then, from which the next forecasts would begin."""
+    y = waves(columns=1)["c0"].to_timestamp()
+    forecaster = MVPAForecaster(**options or SMALL).fit(y[:-5], fh=[1, 2])
+    expected = forecaster.predict()
+    for rows, said in ((y[-5:] * np.inf, "finite"), (y[-5:].shift(freq="12h"), "grid of fit")):
+        with pytest.raises(ValueError, match=said):
+            getattr(forecaster, method)(rows, update_params=False)
+        pd.testing.assert_series_equal(forecaster.predict(), expected)
+
+
 @pytest.mark.parametrize("update_params", [True, False])
 def test_update_predict_single_gives_a_series_for_a_series(update_params):
     y = waves()["c0"]

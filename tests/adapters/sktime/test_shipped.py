@@ -40,8 +40,11 @@ def test_the_season_is_that_of_the_index_unless_sp_tells_it():
     np.testing.assert_allclose(forecasts[0], forecasts[1])
     np.testing.assert_allclose(forecasts[0], forecasts[2])
     assert not np.allclose(forecasts[0], forecasts[4], rtol=1e-4)
-    with pytest.raises(ValueError, match=r"sp must be a whole number of steps above 0, or None, got 2\.5"):
-        base(sp=2.5).fit(y, fh=[1])
+    for sp in (2.5, "12"):
+        with pytest.raises(ValueError, match="sp must be a whole number of steps above 0, or None, got"):
+            base(sp=sp).fit(y, fh=[1])
+    with pytest.raises(ValueError, match=r"bounded must be True, False or a pair .* in order, .*got 'no'"):
+        base(bounded="no").fit(y, fh=[1])
 
 
 def test_better_than_the_last_season_without_training():
