@@ -27,7 +27,6 @@ from mvpa_ts.ieeg.recordings.channels import plain_name
 
 if TYPE_CHECKING:
     import mne
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from mvpa_ts.ieeg.preprocessing.segments import Segments
@@ -208,12 +207,6 @@ class Detection:
         # In MNE's own count, so that raw.set_annotations puts them where they were found.
         onsets = [onset + shift for onset, _ in self.events]
         return mne.Annotations(onsets, [offset - onset for onset, offset in self.events], description, orig_time=date)
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row an event: onset and duration in seconds, and confidence, the highest probability inside."""
-        import pandas as pd
-
-        return pd.DataFrame(self._event_rows(), columns=["onset", "duration", "confidence"])
 
     def plot(self, reference: Sequence[tuple[float, float]] | None = None) -> Figure:
         """Probability over time with threshold, events and what was skipped.

@@ -9,7 +9,6 @@ does. In half of the subjects the order of the channels does not show who is a n
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import signal as scipy_signal
 
 from mvpa_ts.ieeg.recordings.recording import Signal
-from mvpa_ts.ieeg.simulation.source import RENDER, Event, SimulatedSource
+from mvpa_ts.ieeg.simulation.source import Event, SimulatedSource
 
 # Factor by which the gain drifts over a day, up and down.
 DAY_DRIFT = 5.0
@@ -49,17 +48,6 @@ class HardSource(SimulatedSource):
         "muscle": (6.0, (2.0, 20.0)),
     }
 
-    @property
-    def _render(self) -> dict[str, Callable[..., Signal]]:
-        own = {
-            "movement": HardSource._movement,
-            "run": HardSource._run,
-            "amplifier": HardSource._amplifier,
-            "spindle": HardSource._spindle,
-            "train": HardSource._train,
-        }
-        return RENDER | own
-
     def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
         """See `Source.read`."""
         x = super().read(start, stop, self._order[channels])
@@ -77,8 +65,6 @@ class HardSource(SimulatedSource):
 
     def _seizure(self, index: int) -> Signal:
         """A wave that begins at one contact and reaches the others later and weaker."""
-        if self._waveforms is None:
-            self._waveforms = self._integrate_seizures()
         subject, random = np.random.default_rng([*self._key[:2], 12]), self._generator(7, index)
         center = subject.uniform(0, self.num_channels) + random.normal(0.0, 0.5)
         delay, reach = subject.uniform(*SPREAD_SECONDS), subject.uniform(*SPREAD_CONTACTS)

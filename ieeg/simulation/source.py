@@ -6,7 +6,7 @@ import dataclasses
 import math
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -66,7 +66,6 @@ class SimulatedSource:
         self._events = self._place_events(duration)
         self._starts = np.array([event.start for event in self._events])
         self._longest = max((event.duration for event in self._events), default=0.0)
-        self._waveforms: list[Signal] | None = None  # of the seizures, [K, samples], made when first needed
         self._noise: OrderedDict[int, Signal] = OrderedDict()
         self._block = 2 * round(_BLOCK_SECONDS * sfreq / 2)
         self._shape = self._traits.spectrum(self._block, sfreq)
@@ -107,15 +106,16 @@ class SimulatedSource:
             # Events are rendered where they are read, each from its own seed: any cut of the recording gives the same
             # samples.
             if event.start + event.duration > begin:
-                self._add(x, start, event.start, self._render[event.kind](self, event, self._generator(4, event.index)))
+                self._add(x, start, event.start, self._render(event))
         for i, (onset, offset) in enumerate(self.seizures):
             if onset < end and offset > begin:
                 self._add(x, start, onset, self._seizure(i))
         return x[channels]
 
-    @property
-    def _render(self) -> dict[str, Callable[..., Signal]]:
-        return RENDER
+    def _render(self, event: Event) -> Signal:
+        """The event by the method of its kind, such as `_rhythm`."""
+        values: Signal = getattr(self, f"_{event.kind}")(event, self._generator(4, event.index))
+        return values
 
     def _add(self, x: Signal, start: int, onset: float, values: Signal) -> None:
         """Add values [C, n] that begin `onset` seconds after the recording's start to x, which begins at `start`."""
@@ -161,8 +161,6 @@ class SimulatedSource:
         x += self._traits.line[:, None] * wave.astype(np.float32)
 
     def _seizure(self, index: int) -> Signal:
-        if self._waveforms is None:
-            self._waveforms = self._integrate_seizures()
         strength = self._generator(7, index).uniform(0.7, 1.3)
         gains = self._traits.seizure_gains * strength  # [C, K]
         wave = gains @ self._waveforms[index]
@@ -186,7 +184,9 @@ class SimulatedSource:
         reach = self._traits.zone + (1.0 - self._traits.zone) * subject.uniform(0.0, 0.8)
         return 40.0 * amplitude * reach[:, None] * noise
 
-    def _integrate_seizures(self) -> list[Signal]:
+    @cached_property
+    def _waveforms(self) -> list[Signal]:
+        """Of the seizures, [K, samples] each, made when first needed."""
         lengths = np.array([offset - onset for onset, offset in self.seizures])
         return self._integrate(lengths, self._generator(6))
 
@@ -257,14 +257,6 @@ class SimulatedSource:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_noise": OrderedDict()}
-
-
-RENDER: dict[str, Callable[..., Signal]] = {
-    "rhythm": SimulatedSource._rhythm,
-    "muscle": SimulatedSource._muscle,
-    "pop": SimulatedSource._pop,
-    "spike": SimulatedSource._spike,
-}
 
 
 def _reach(rng: np.random.Generator, channels: int) -> NDArray[np.float64]:
