@@ -102,7 +102,7 @@ def checked(call: Callable[..., Any]) -> Callable[..., Any]:
         before = dict(vars(self))
         try:
             table = call(self, *args, **options)
-        except Exception:
+        except BaseException:  # an interrupt, too
             self.__dict__.update(before)  # the host has taken rows and scalers by then, which `predict` would read
             raise
         for answer in answers:

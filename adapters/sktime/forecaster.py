@@ -227,7 +227,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         before = dict(vars(self))
         try:
             yield
-        except Exception:
+        except BaseException:  # an interrupt, too
             self.__dict__.update(before)  # the host moves the cutoff first, and forecasts would begin there
             raise
 
