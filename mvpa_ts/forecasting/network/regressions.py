@@ -168,27 +168,35 @@ def _places(neighbours: int) -> list[int]:
     return sorted(range(2 * neighbours + 1), key=lambda place: abs(place - neighbours))
 
 
-def _solved(gram: Tensor, cross: Tensor) -> Tensor:
-    """Weights of ridge regressions, [.., F, 1]."""
-    identity = torch.eye(gram.shape[-1], dtype=torch.float64, device=gram.device)
+def _solved(gram: Tensor, cross: Tensor, few: int = 1) -> tuple[Tensor, Tensor]:
+    """Weights of ridge regressions [.., F, 1], and of those on the first few features alone, [.., few, 1]."""
+    dtype, penalty = gram.dtype, _PENALTY * torch.eye(gram.shape[-1], dtype=torch.float64, device=gram.device)
+    gram, cross = gram.double() + penalty, cross.double()
     if torch.onnx.is_in_onnx_export():
-        return _eliminated(gram.double() + _PENALTY * identity, cross.double()).to(gram.dtype)
-    factor = torch.linalg.cholesky_ex(gram.double() + _PENALTY * identity)[0]
-    return torch.cholesky_solve(cross.double(), factor).to(gram.dtype)
+        every, some = _eliminated(gram, cross, few)
+    else:
+        factor = torch.linalg.cholesky_ex(gram)[0]
+        every = torch.cholesky_solve(cross, factor)
+        some = torch.cholesky_solve(cross[..., :few, :], factor[..., :few, :few])
+    return every.to(dtype), some.to(dtype)
 
 
-def _eliminated(gram: Tensor, cross: Tensor) -> Tensor:
-    """The solution by Gauss and Jordan, in steps that ONNX has; positive definite matrices need no pivots."""
+def _eliminated(gram: Tensor, cross: Tensor, few: int = 1) -> tuple[Tensor, Tensor]:
+    """Both solutions by Gauss and Jordan, in steps that ONNX has; positive definite matrices need no pivots.
+
+    So many features are worked on at once: the steps of a block are on small matrices.
+    """
     size = gram.shape[-1]
-    most = _LAGS if size > _LAGS else 1  # the steps of a block are on small matrices
-    rest, identity = torch.cat([gram, cross], -1), torch.eye(size, dtype=gram.dtype, device=gram.device)
-    for first in range(0, size, most):
-        width = min(most, size - first)
+    rest, identity, some = torch.cat([gram, cross], -1), torch.eye(size, dtype=gram.dtype, device=gram.device), cross
+    for first in range(0, size, few):
+        width = min(few, size - first)
         column, rest = rest.split([width, rest.shape[-1] - width], -1)
         corner, pivot = (part[..., first : first + width, :] for part in (column, rest))
-        pivot = pivot / corner if most == 1 else _eliminated(corner, pivot)
+        pivot = pivot / corner if width == 1 else _eliminated(corner, pivot)[0]
         rest = rest - (column - identity[:, first : first + width]) @ pivot
-    return rest
+        if not first:
+            some = pivot[..., -cross.shape[-1] :]
+    return rest, some
 
 
 def _pooled(
@@ -211,10 +219,9 @@ def _pooled(
     spans = ((0, 4), (2, 4), (0, 3), (1, 3))  # all and lately, then the same before the last steps
     both = torch.stack([gram[first:last].sum(0) for first, last in spans])
     sums = torch.stack([cross[first:last].sum(0) for first, last in spans])
-    near = _solved(both, sums)  # [4, B, F, 1]
-    own = _solved(both[::2, ..., :lags, :lags], sums[::2, ..., :lags, :])
+    near, own = _solved(both, sums, lags)  # [4, B, F, 1], [4, B, p, 1]
     own = F.pad(own, (0, 0, 0, near.shape[2] - lags))
-    weights = torch.stack([own[0], near[0], near[1], own[1], near[2], near[3]], 1).flatten(0, 1)[..., 0]  # [B·6, F]
+    weights = torch.stack([own[0], near[0], near[1], own[2], near[2], near[3]], 1).flatten(0, 1)[..., 0]  # [B·6, F]
     by_place = [_places(neighbours).index(place) for place in range(2 * neighbours + 1)]
     weights = weights.unflatten(1, (-1, lags))[:, by_place]
     starts = torch.stack([padded[:, L - lags :]] * 3 + [padded[:, before - lags : before]] * 3, 1).flatten(0, 1)
@@ -251,16 +258,17 @@ def _led(z: Tensor, counts: Tensor | None, h: int, back: int, bounds: tuple[Tens
         weighed = rows if counts is None else rows * counts[:, ends + 1].mT[..., None]
         grams.append(weighed.mT @ rows)
         crosses.append(weighed.mT @ z[:, ends + 1].mT[..., None])
-        read.append((read_back - 1 - steps) * C + series)
+        read.append(F.pad((read_back - 1 - steps) * C + series, (1, 0), value=read_back * C))
         starts.append(z[:, T - read_back : T])
-    weights = _solved(torch.cat(grams), torch.cat(crosses))[..., 0]  # [2·B, C, 6]
-    constant, weights = weights[..., 0], weights[..., 1:]
-    index, values, forecasts = torch.cat(read), torch.cat(starts), []
+    weights = _solved(torch.cat(grams), torch.cat(crosses))[0][..., 0]  # [2·B, C, 6]
+    index, forecasts = torch.cat(read).flatten(1), []
+    values = F.pad(torch.cat(starts).flatten(1), (0, 1), value=1.0)  # the constant is read at the end
+    one = values[:, -1:]
     lowest, highest = (bound.repeat(2, 1) for bound in bounds)
     for _ in range(max(h, back)):
-        step = (values.flatten(1).gather(1, index.flatten(1)).view_as(weights) * weights).sum(2) + constant
+        step = (values.gather(1, index).view_as(weights) * weights).sum(2)
         forecasts.append(torch.minimum(torch.maximum(step, lowest), highest))
-        values = torch.cat([values[:, 1:], forecasts[-1][:, None]], 1)
+        values = torch.cat([values[:, C:-1], forecasts[-1], one], 1)
     led, tried = torch.stack(forecasts, 1).chunk(2)
     return led[:, :h], tried[:, :back]
 
@@ -275,9 +283,9 @@ def _leaders(z: Tensor, reach: int) -> tuple[Tensor, Tensor]:
     news = news / news.square().mean(1, keepdim=True).sqrt().clamp(min=1e-6)
     T, C = news.shape[1:]
     lags = torch.arange(2, reach + 1, device=z.device)
-    earlier = F.pad(news, (0, 0, reach, 0)).unfold(1, T, 1)[:, reach - lags]  # [B, lags, C, T]
+    earlier = F.pad(news, (0, 0, reach, 0)).unfold(1, T, 1)[:, : reach - 1]  # [B, lags, C, T], the longest lag first
     # Fewer products are summed at a longer lag: divided by the root of their number, chance is as large at each.
-    alike = (earlier @ news[:, None]).abs() * ((T - lags) ** -0.5)[:, None, None]  # [B, lags, C, C], leaders first
+    alike = (earlier @ news[:, None]).flip(1).abs() * ((T - lags) ** -0.5)[:, None, None]  # [B, lags, C, C], by leaders
     best = (alike - alike.new_tensor(1e9) * torch.eye(C, device=z.device)).flatten(1, 2).argmax(1)
     return best % C, best // C + 2
 
