@@ -10,6 +10,7 @@ import torch
 from neuralforecast.common._base_model import BaseModel
 from neuralforecast.losses.pytorch import MAE, HuberMQLoss, MQLoss, QuantileLoss
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, inputs_of, register
@@ -24,7 +25,7 @@ from mvpa_ts.forecasting.pretrained.pretrained import bounds_of
 from mvpa_ts.forecasting.pretrained.seasons import checked_season, season_of
 
 # Arguments of the host that would reach nothing: the network standardises what it reads itself.
-_NOT_READ = ("stat_exog_list", "cat_exog_list", "categorical_cardinalities", "exclude_insample_y", "scaler_type")
+_NOT_READ = ("stat_exog_list", "cat_emb_dim", "exclude_insample_y", "scaler_type")
 
 
 class PretrainedMVPA(PanelModel):
@@ -59,6 +60,9 @@ class PretrainedMVPA(PanelModel):
     futr_exog_list, hist_exog_list : list of str, optional
         Columns that are known ahead, and columns that end with the series. The effect of the former is found in the
         history, without training; the latter are read as further series of the panel, and not with positions.
+    cat_exog_list, categorical_cardinalities
+        Which of these columns are categories, and how many values each has, as in the host. Each value counts as a
+        column of 0 and 1; one that the history lacks counts as the mean of all.
     training : dict, optional
         As in `MVPA`: `weight_averaging`, `averaging_warm_up` and `frequency_weight`.
     max_steps : int, default 0
@@ -88,6 +92,7 @@ class PretrainedMVPA(PanelModel):
     """
 
     EXOGENOUS_STAT = False
+    EXOGENOUS_CAT = True
     _keeps_covariates = True
 
     def __init__(
@@ -173,12 +178,24 @@ class PretrainedMVPA(PanelModel):
             season=self._season,
             future=None if future is None else future[:, :, order],
             historic=None if historic is None else historic[:, :, order],
-            names=self.futr_exog_list,
+            names=self._future_names(),
             bounded=self.bounded,
         )
         output = losses.sorted_quantiles(quantiles[..., self._columns][:, :, order.argsort()], self.loss)
         self._training.note_forecast(output if self.training else None)
         return losses.flattened(output, self.loss)
+
+    def _cat_emb_dim(self, name: str) -> int:
+        return self.categorical_cardinalities[name]
+
+    def _build_cat_embeddings(self, names: Sequence[str]) -> nn.ModuleList:
+        # Columns of 0 and 1, in place of the host's vectors, which would have to be learnt; number 0 is no category.
+        tables = (F.pad(torch.eye(self._cat_emb_dim(name)), (0, 0, 1, 0)) for name in names)
+        return nn.ModuleList(nn.Embedding.from_pretrained(table) for table in tables)
+
+    def _future_names(self) -> list[str]:
+        numbers = [name for name in self.futr_exog_list if name not in self.cat_exog_list]
+        return numbers + [name for name in self.futr_cat_exog_list for _ in range(self._cat_emb_dim(name))]
 
     def predict(self, dataset: Any, *args: Any, h: int | None = None, **kwargs: Any) -> Any:
         """Forecast a panel; called by `NeuralForecast.predict`, whose `h` may be any number of steps.
@@ -238,7 +255,7 @@ def _refuse(options: Mapping[str, Any]) -> None:
     """Raise an error for an option that a network which exists already, and reads the series alone, cannot take."""
     of_host = inspect.signature(BaseModel.__init__).parameters
     for name, value in options.items():
-        if name in _NOT_READ and value not in (None, [], False, "identity"):
+        if name in _NOT_READ and value not in (None, [], of_host[name].default):
             raise ValueError(
                 f"{name} must be left out: a pretrained forecaster reads the series, futr_exog_list and "
                 f"hist_exog_list; use MVPA for {name}"

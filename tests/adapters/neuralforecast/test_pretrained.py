@@ -147,6 +147,29 @@ def test_covariates_are_read_without_training():
     np.testing.assert_allclose(led, expected.T.ravel(), rtol=1e-3, atol=1e-3)
 
 
+def test_categories_count_as_columns_of_0_and_1(tmp_path):
+    """Of text or numbers, beside a column of numbers, saved and loaded; the effect is found without training."""
+    df = panel(2, steps=132)
+    row = df.groupby("unique_id").cumcount()
+    day = np.array(["mon", "tue", "sun"])[np.random.default_rng(3).integers(0, 3, 132)][row]
+    df = df.assign(day=day, price=np.sin(row * row))
+    df["y"] += 3.0 * (day == "sun") - 3.0 * (day == "tue")
+    numbers = df.assign(**{name: (day == name).astype(float) for name in ("mon", "sun", "tue")}).drop(columns="day")
+    tables = []
+    for table, options in (
+        (df, {"futr_exog_list": ["day", "price"], "cat_exog_list": ["day"], "categorical_cardinalities": {"day": 3}}),
+        (numbers, {"futr_exog_list": ["price", "mon", "sun", "tue"]}),
+    ):
+        host, ahead = fitted(table[row < 120], h=12, **options), table[row >= 120].drop(columns="y")
+        tables.append(host.predict(futr_df=ahead))
+        host.save(str(tmp_path / "model"), overwrite=True)
+        pd.testing.assert_frame_equal(NeuralForecast.load(str(tmp_path / "model")).predict(futr_df=ahead), tables[-1])
+    np.testing.assert_allclose(tables[0].iloc[:, 2], tables[1].iloc[:, 2], rtol=1e-4, atol=1e-4)
+    plain = fitted(df.loc[row < 120, ["unique_id", "ds", "y"]], h=12).predict()
+    errors = [(table.iloc[:, 2] - df["y"][row >= 120].to_numpy()).abs().mean() for table in (tables[0], plain)]
+    assert errors[0] < 0.5 * errors[1], errors
+
+
 def test_places_are_read_without_training():
     """Only distances on a line count: what is told in another unit, or turned round, forecasts the same."""
     df, names = panel(4), ["s000", "s001", "s002", "s003"]
