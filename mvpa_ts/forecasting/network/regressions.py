@@ -146,14 +146,10 @@ def _units(x: Tensor, mask: Tensor | None, units: Tensor | None) -> tuple[Tensor
 def _filled(z: Tensor, mask: Tensor, remains: float = 1.0) -> Tensor:
     """The last observed value where one is missing, or what remains of it with each step; 0 before the first."""
     steps = torch.arange(z.shape[1], device=z.device)[:, None]
-    observed = torch.where(mask, steps, -1)
-    if torch.onnx.is_in_onnx_export():  # which has no running maximum: of twice as many steps each time
-        last, reach = observed, 1
-        while reach < len(steps):
-            last = torch.maximum(last, F.pad(last, (0, 0, reach, 0), value=-1)[:, : len(steps)])
-            reach *= 2
-    else:
-        last = observed.cummax(1).values
+    last, reach = torch.where(mask, steps, -1), 1
+    while reach < len(steps):  # a running maximum, which ONNX lacks: of twice as many steps each time
+        last = torch.maximum(last, F.pad(last, (0, 0, reach, 0), value=-1)[:, : len(steps)])
+        reach *= 2
     return z.gather(1, last.clamp(min=0)).masked_fill(last < 0, 0.0) * remains ** (steps - last).to(z.dtype)
 
 
@@ -182,10 +178,8 @@ def _solved(gram: Tensor, cross: Tensor, few: int = 1) -> tuple[Tensor, Tensor]:
 
 
 def _eliminated(gram: Tensor, cross: Tensor, few: int = 1) -> tuple[Tensor, Tensor]:
-    """Both solutions by Gauss and Jordan, in steps that ONNX has; positive definite matrices need no pivots.
-
-    So many features are worked on at once: the steps of a block are on small matrices.
-    """
+    """Both solutions by Gauss and Jordan, a few features at once: steps that ONNX has, most on small matrices."""
+    # Positive definite matrices need no pivots.
     size = gram.shape[-1]
     rest, identity, some = torch.cat([gram, cross], -1), torch.eye(size, dtype=gram.dtype, device=gram.device), cross
     for first in range(0, size, few):
@@ -194,8 +188,7 @@ def _eliminated(gram: Tensor, cross: Tensor, few: int = 1) -> tuple[Tensor, Tens
         corner, pivot = (part[..., first : first + width, :] for part in (column, rest))
         pivot = pivot / corner if width == 1 else _eliminated(corner, pivot)[0]
         rest = rest - (column - identity[:, first : first + width]) @ pivot
-        if not first:
-            some = pivot[..., -cross.shape[-1] :]
+        some = some if first else pivot[..., -cross.shape[-1] :]
     return rest, some
 
 
