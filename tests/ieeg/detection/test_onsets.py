@@ -9,7 +9,15 @@ import pytest
 
 from mvpa_ts.ieeg import Recording, Segments, simulate_recording
 from mvpa_ts.ieeg.detection.baselines import BaselineDetector
-from mvpa_ts.ieeg.detection.onsets import channel_scores, energy_ratio, epileptogenicity, onset_map, rises
+from mvpa_ts.ieeg.detection.onsets import (
+    EDGES,
+    channel_scores,
+    energy_ratio,
+    epileptogenicity,
+    onset_map,
+    rises,
+    without_common,
+)
 from mvpa_ts.ieeg.detection.plots import plot_onset_map
 
 
@@ -61,10 +69,10 @@ def test_without_fast_discharges_there_is_no_index():
 
 
 def test_the_ratio_is_of_the_paper_s_bands():
-    energy = np.zeros((1, 6, 2))
-    energy[0, :, 0] = [100.0, 1.0, 3.0, 2.0, 4.0, 6.0]  # 1, 3.4, 7.4, 12.4, 24, 48 Hz: delta counts nowhere
-    energy[0, :, 1] = 1.0
-    assert energy_ratio(energy).tolist() == [[3.0, 1.5]]
+    low = np.array(EDGES[:-1])
+    energy = np.ones((1, len(low), 2))
+    energy[0, :, 0] = np.select([low < 3.4, low < 12.4], [100.0, 0.5], 1.2)  # delta counts nowhere
+    np.testing.assert_allclose(energy_ratio(energy), [[3.0, 1.25]])
 
 
 def test_what_all_channels_do_at_once_is_no_rise():
@@ -72,9 +80,20 @@ def test_what_all_channels_do_at_once_is_no_rise():
     energy = random.gamma(8.0, 1 / 8, (8, 6, 200))
     energy[:, :, 100:] *= 5.0
     energy[3, :, 120:] *= 4.0
-    place, strength = rises(energy)
+    place, strength, _ = rises(without_common(energy), np.arange(-100, 100) / 4)
     assert strength.argmax() == 3
     assert abs(place[3] - 119.5) <= 2
+
+
+def test_a_change_long_before_the_event_or_in_another_band_counts_less():
+    """Three channels change in one band at the onset, two as much: one 15 s before it, one in another band."""
+    energy = np.random.default_rng(0).gamma(8.0, 1 / 8, (5, 6, 200))
+    energy[:3, 1, 100:] *= 4.0
+    energy[3, 1, 40:] *= 4.0
+    energy[4, 4, 100:] *= 4.0
+    _, strength, pattern = rises(energy, np.arange(-100, 100) / 4)
+    assert pattern.argmax() == 1
+    assert strength[3:].max() < 0.5 * strength[:3].min()
 
 
 def test_an_onset_that_spreads():
