@@ -147,9 +147,9 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
     names = [name for name in columns(tests) if name in means.index and name in TASKS]
     marks = {
         "best regression": ("s", "0.45"), "TSMixer": ("v", "C1"), "iTransformer": ("^", "C2"), "NHITS": ("x", "C4"),
-        "MVPA, attention alone": ("P", "C9"), "MVPA, mixing heads alone": ("D", "C3"),
+        "MVPA, attention alone": ("P", "tab:brown"), "MVPA, mixing heads alone": ("D", "C3"),
         "MVPA, regressions alone": ("*", "C5"),
-        models.DEFAULTS: ("o", "C0"),
+        models.DEFAULTS: ("d", "black"), "MVPA": ("o", "C0"),
     }  # fmt: skip
     means["best regression"] = means[[name for name in (*REGRESSIONS, *WINDOW_REGRESSIONS) if name in means]].min(
         axis=1
