@@ -18,6 +18,8 @@ HUB_PREFIX = "hf://"
 LINE_LENGTH, REGRESSION, BRAINMAZE = "line-length", "regression", "brainmaze"
 # What a file of classes of one's own, and its kind, are called.
 CLASSES = "classes"
+# Why a segment is left out that somebody marked.
+MARKED_BAD = "a mark of bad signal (BAD_)"
 RESEARCH_USE = "For research use; not a medical device."
 
 

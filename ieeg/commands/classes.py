@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from mvpa_ts.files import write_csv
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, add_reading_options, reading_options, recordings_in
-from mvpa_ts.ieeg.constants import CLASSES
+from mvpa_ts.ieeg.constants import CLASSES, MARKED_BAD
 from mvpa_ts.ieeg.detection.saved import PROBABILITIES, STATED, classes_of, read_run
-from mvpa_ts.ieeg.events import class_labels
-from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, write_left_out
+from mvpa_ts.ieeg.events import class_labels, segment_labels
+from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, of_segments, write_left_out
 from mvpa_ts.ieeg.recordings.reading import read_classes, read_recording
 
 DESCRIPTION = """Train a detector of classes of your own, a regression on band power and line length.
@@ -26,6 +26,10 @@ detector. scores.csv and confusion.csv, as of `mvpformer evaluate`, are of the r
 
 Example: mvpformer finetune --classes awake sleep --recordings a.edf b.edf --validation-recordings c.edf --output DIR
 """
+
+NO_CLASS = "no class covers half of it, or two share it"
+# Tables of `report`.
+SCORES = ("scores", "confusion")
 
 
 def train_classes(arguments: list[str]) -> None:
@@ -44,10 +48,11 @@ def train_classes(arguments: list[str]) -> None:
     from mvpa_ts.ieeg.preprocessing.selection import with_channels
     from mvpa_ts.ieeg.training.division import check_copies, check_lists
 
-    names, output = options.classes, Path(options.output)
-    if len({name.strip().lower() for name in names} - {"", "onset", STATED}) < max(len(names), 2):
+    names, output = [" ".join(name.split()) for name in options.classes], Path(options.output)
+    if len({name.lower() for name in names} - {"", "onset", STATED, "n/a"}) < max(len(names), 2):
         given = ", ".join(names)
-        raise CommandError(f"--classes needs two names or more, each once, and neither onset nor {STATED}, got {given}")
+        needs = f"--classes needs two names or more, each once, and neither onset nor {STATED}"
+        raise CommandError(f"{needs}, got {given}; n/a is no name")
     listed = (recordings_in(paths).values() for paths in (options.recordings, options.validation_recordings))
     train, held_out = ([file for files in of_each for file in files] for of_each in listed)
     check_lists(train, held_out)
@@ -55,8 +60,11 @@ def train_classes(arguments: list[str]) -> None:
     recordings = [read_recording(file, **reading_options(options)) for file in files]
     check_copies(recordings[:count], recordings[count:])
     segments = [with_channels(Segments(recording), "auto") for recording in recordings]
-    stated = [read_classes(file, item, names) for file, item in zip(files, recordings, strict=True)]
-    labels = [class_labels(item.starts, spans) for item, spans in zip(segments, stated, strict=True)]
+    stated = [read_classes(file, item, names, options.truncated) for file, item in zip(files, recordings, strict=True)]
+    classes = [class_labels(item.starts, spans) for item, spans in zip(segments, stated, strict=True)]
+    # As in detection, which gives such segments no probability.
+    bad = [segment_labels(item.starts, item.recording.bad_spans) for item in segments]
+    labels = [np.where(marked, -1, of) for of, marked in zip(classes, bad, strict=True)]
     trained, validated = np.concatenate(labels[:count]), np.concatenate([*labels[count:], [-1]])
     for number, name in enumerate(names):
         if number not in trained:
@@ -68,12 +76,15 @@ def train_classes(arguments: list[str]) -> None:
     subjects = {seen_subjects.subject_hash(item.subject_name) for item in recordings[:count]}
     seen_subjects.save_training_subjects(output, subjects, map(seen_subjects.recording_hash, recordings[:count]))
     seen_subjects.save_training_channels(output, recordings[:count])
+    for name in SCORES:  # of an earlier run
+        (output / f"{name}.csv").unlink(missing_ok=True)
     if held_out:
         probabilities = [block for item in segments[count:] for block in regression.probabilities(item)]
         report(names, validated[:-1], np.concatenate(probabilities), output)
     print(f"next: mvpformer detect RECORDING --model {output / CLASSES}.json -o results")
     rows = [row for item in recordings for row in of_recording(item.name, item.dropped, item.notes)]
-    rows += [row for item, label in zip(recordings, labels, strict=True) for row in without_class(item.name, label < 0)]
+    for item, label, marked in zip(recordings, classes, bad, strict=True):
+        rows += [*of_segments(item.name, (label < 0) & ~marked, NO_CLASS), *of_segments(item.name, marked, MARKED_BAD)]
     write_left_out(output, rows)
     print("\n".join(listing(rows, output / LEFT_OUT)), file=sys.stderr)
 
@@ -82,7 +93,9 @@ def score_classes(folders: Sequence[Path], output: Path, left_out: Sequence[Row]
     """Score detections of classes in folders against the classes that their recordings state."""
     import pandas as pd
 
-    reading: dict[str, Any] = {"sep": "\t", "na_values": "n/a", "keep_default_na": False}
+    from mvpa_ts.ieeg.scoring.comparison import warn_of_copies
+
+    reading: dict[str, Any] = {"sep": "\t", "na_values": "n/a", "keep_default_na": False, "dtype": {STATED: str}}
     frames = {item: pd.read_csv(item / PROBABILITIES, **reading) for item in folders}
     names, *others = {classes_of(read_run(folder)) for folder in folders}
     if others:
@@ -90,19 +103,12 @@ def score_classes(folders: Sequence[Path], output: Path, left_out: Sequence[Row]
         raise CommandError(f"detections are of {' and of '.join(kinds)}: evaluate them one by one")
     if wrong := [item for item, frame in frames.items() if [*frame] != ["onset", *names, STATED]]:
         raise CommandError(f"{wrong[0] / PROBABILITIES} must have the columns onset, {', '.join(names)}, {STATED}")
-    rows = [row for item, frame in frames.items() for row in without_class(item.name, frame[STATED].isna())]
+    rows = [row for item, frame in frames.items() for row in of_segments(item.name, frame[STATED].isna(), NO_CLASS)]
+    warn_of_copies([(item.name, frame[names[0]].to_numpy(float)) for item, frame in frames.items()])
     table = pd.concat([*frames.values()])
     labels = np.array([names.index(name) if name in names else -1 for name in table[STATED]])
     report(names, labels, table[[*names]].to_numpy(float), output)
     print("\n".join([f"see {output}", *listing([*left_out, *rows])]))
-
-
-def without_class(name: str, unknown: npt.ArrayLike) -> list[Row]:
-    """A row of the segments [n] of a recording of which no class is known, if there are some."""
-    from mvpa_ts.ieeg.scoring.words import counted
-
-    count = int(np.sum(unknown))
-    return [(name, counted(count, "segment"), "no class covers half of it, or two share it")] if count else []
 
 
 def report(names: Sequence[str], labels: npt.NDArray[np.intp], probabilities: npt.ArrayLike, output: Path) -> None:

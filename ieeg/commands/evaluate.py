@@ -7,16 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from mvpa_ts.checks import warn
 from mvpa_ts.files import read_config
-from mvpa_ts.ieeg.commands.classes import score_classes
+from mvpa_ts.ieeg.commands.classes import SCORES, score_classes
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, k_of_n
 from mvpa_ts.ieeg.detection.rules import OnlineRule
 from mvpa_ts.ieeg.detection.saved import PROBABILITIES, REFERENCE, RUN, classes_of, read_run
 from mvpa_ts.ieeg.recordings.annotations import WORDS_NOT_TAKEN, is_background, is_seizure, read_events
-from mvpa_ts.ieeg.recordings.copies import same
 from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, read_left_out
 from mvpa_ts.ieeg.recordings.reading import check_kind, find_recordings
 
@@ -47,6 +44,7 @@ def main(arguments: list[str]) -> None:
     from tqdm import tqdm
 
     from mvpa_ts.ieeg.scoring.cohort import cohort_report, markdown_table, swec_groups
+    from mvpa_ts.ieeg.scoring.comparison import warn_of_copies
     from mvpa_ts.ieeg.scoring.plots import save_cohort_plots
     from mvpa_ts.ieeg.scoring.results import SubjectResult
     from mvpa_ts.ieeg.scoring.words import counted
@@ -62,6 +60,10 @@ def main(arguments: list[str]) -> None:
     if not folders:
         raise CommandError(f"{root} holds no complete detection (no {RUN} in it or below it){_detect_first(root)}")
     names = Counter(folder.name for folder in folders)
+    # The page comes last: where it is there, figures and tables are of one run.
+    for file in ("cohort.md", *(f"{name}.csv" for name in SCORES)):
+        (Path(options.output) / file).unlink(missing_ok=True)
+    _warn_of_earlier_runs(root, folders)
     if any(classes_of(read_run(folder)) for folder in folders):
         given = (options.reference, options.mode, options.unannotated, options.alarm)
         if given != (None, "szcore", "error", "1/2"):
@@ -82,9 +84,8 @@ def main(arguments: list[str]) -> None:
                 f"{first} and {folder} count as two recordings of one subject, {result.subject!r}: if they are of "
                 "different people, or are one recording by two detectors, evaluate them one by one"
             )
-    _warn_of_copies([result for results in by_subject.values() for result in results])
+    warn_of_copies([(result.name, result.probabilities) for parts in by_subject.values() for result in parts])
     _warn_of_training_subjects(folders)
-    _warn_of_earlier_runs(root, folders)
     results = [SubjectResult(subject, parts, options.mode, rule) for subject, parts in by_subject.items()]
     # A table of NaN would look like a result.
     if not any(result.hours_scored for result in results):
@@ -92,8 +93,6 @@ def main(arguments: list[str]) -> None:
             f"nothing was compared: no segment has a probability, all were skipped; {RUN} of each recording says why"
         )
     report = cohort_report(results, swec_groups(by_subject), seed=options.seed)
-    # The page comes last: where it is there, figures and tables are of one run.
-    (Path(options.output) / "cohort.md").unlink(missing_ok=True)
     save_cohort_plots(report, options.output)
     report.save(options.output)
     print("\n".join(report.words))
@@ -145,21 +144,6 @@ def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
         warn(
             f"the model was trained on {len(seen)} of {len(folders)} recordings, such as {seen[0]}, or on subjects of "
             "these names: their scores are scores on training data"
-        )
-
-
-def _warn_of_copies(results: Sequence[RecordingResult]) -> None:
-    """Warn of recordings with the same probabilities, such as one recording in two formats: they count twice."""
-    vectors = []
-    for index, result in enumerate(results):
-        clipped = np.clip(np.nan_to_num(result.probabilities), 1e-4, 1 - 1e-4)
-        if len(clipped) >= 12:  # of a minute or less, chance could make two alike
-            vectors.append((None, index, np.log(clipped / (1 - clipped))))
-    if pairs := same(vectors):
-        names = ", ".join(f"{results[first].name} and {results[second].name}" for first, second in pairs[:5])
-        warn(
-            f"{names} have the same probabilities: if they are copies, such as one recording in two formats, they "
-            "count twice. Leave one out"
         )
 
 

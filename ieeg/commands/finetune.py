@@ -14,7 +14,9 @@ import numpy as np
 from mvpa_ts.files import write_csv, write_text
 from mvpa_ts.ieeg.commands.main import check_model
 from mvpa_ts.ieeg.commands.training_arguments import USAGE, with_named_configs
-from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, listing, not_read, of_recording, write_left_out
+from mvpa_ts.ieeg.constants import MARKED_BAD
+from mvpa_ts.ieeg.events import clip_events, segment_labels
+from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, listing, not_read, of_recording, of_segments, write_left_out
 from mvpa_ts.ieeg.recordings.recording import Recording
 
 if TYPE_CHECKING:
@@ -153,6 +155,7 @@ def _list_left_out(data: Any, folder: Path) -> None:
         for segments in () if dataset is None else dataset.segments:
             recording = segments.recording
             rows += of_recording(recording.name, recording.dropped, recording.notes)
+            rows += of_segments(recording.name, segment_labels(segments.starts, recording.bad_spans), MARKED_BAD)
     write_left_out(folder, rows)
     for line in listing(rows, folder / LEFT_OUT):
         print(line, file=sys.stderr)
@@ -200,7 +203,6 @@ def _stand_beside(data: Any, folder: Path, device: Any, *, linear: bool) -> None
     )
     from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.detection.features import TrainingFeatures
-    from mvpa_ts.ieeg.events import clip_events
     from mvpa_ts.ieeg.model.pretrained import UNFINISHED
     from mvpa_ts.ieeg.scoring.comparison import compare_segments
 

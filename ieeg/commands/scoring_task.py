@@ -163,7 +163,7 @@ class ScoringTask:
 
     def _stated(self, segments: Segments, file: Path) -> dict[str, Any]:
         """The class of each segment that the recording states, NaN where it states none."""
-        spans = read_classes(file, segments.recording, self.detector().classes)
+        spans = read_classes(file, segments.recording, self.detector().classes, self.truncated)
         names = [*spans, np.nan]
         return {STATED: [names[label] for label in class_labels(segments.starts, spans)]}
 

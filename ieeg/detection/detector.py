@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from mvpa_ts.checks import warn
-from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
+from mvpa_ts.ieeg.constants import MARKED_BAD, SEGMENT_SECONDS, check_rate
 from mvpa_ts.ieeg.detection import networks
 from mvpa_ts.ieeg.detection.detection import NOT_SELECTED, Detection, Provenance, Skipped
 from mvpa_ts.ieeg.detection.features import blocks, segment_features
@@ -35,7 +35,6 @@ from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.weights import weight_hash
 
 NO_CHANNEL = "no channel with a signal"
-MARKED_BAD = "a mark of bad signal (BAD_)"
 
 
 class Detector:

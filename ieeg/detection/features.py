@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from mvpa_ts.ieeg.events import segment_labels
 from mvpa_ts.ieeg.model.amplitude import band_log_power
 from mvpa_ts.ieeg.model.wavelet import wavedec
 from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
@@ -28,7 +29,7 @@ MOST_TRAINING_SEGMENTS = 20_000
 
 @dataclass(frozen=True)
 class TrainingFeatures:
-    """Features and labels of the training segments that have a signal.
+    """Features and labels of the training segments that have a signal and no mark of bad signal.
 
     Attributes
     ----------
@@ -59,7 +60,7 @@ class TrainingFeatures:
         step = -(-sum(item.num_segments for item in training) // MOST_TRAINING_SEGMENTS)
         first_stretch = 0
         for segments in training:
-            ictal = segments.labels()
+            ictal, bad = segments.labels(), segment_labels(segments.starts, segments.recording.bad_spans)
             seizures: Sequence[tuple[float, float]] = segments.recording.seizures or []
             middles = [(before[1] + after[0]) / 2 for before, after in itertools.pairwise(seizures)]
             stretch = first_stretch + np.searchsorted(middles, segments.starts, side="right")
@@ -70,6 +71,7 @@ class TrainingFeatures:
                     continue
                 signal, valid = _block(segments, rows.start, rows.stop)
                 lengths = mean_length(line_lengths(signal), valid)
+                lengths[bad[rows]] = math.nan
                 columns.append((segment_features(signal, valid), lengths, ictal[rows], stretch[rows]))
             segments.warn_of_changes()
         features, lengths, ictal, stretch = (np.concatenate(column) for column in zip(*columns, strict=True))

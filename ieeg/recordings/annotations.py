@@ -308,22 +308,26 @@ def bad_spans(events: Sequence[Event]) -> list[Interval]:
     return [(onset, onset + length) for onset, length, text in events if length > 0 and marked.match(text.strip())]
 
 
-def class_spans(events: Sequence[Event], classes: Sequence[str], name: str) -> dict[str, list[Interval]]:
+def class_spans(
+    events: Sequence[Event], classes: Sequence[str], name: str, duration: float = math.inf
+) -> dict[str, list[Interval]]:
     """Intervals (s) of each class: of events whose text, or its end after "/" as in BrainVision, is the name.
 
-    Upper and lower case are the same. A warning counts marks without a duration.
+    Upper and lower case are the same. Warnings count marks without a duration and beyond that of the recording.
     """
     spans: dict[str, list[Interval]] = {label: [] for label in classes}
     named = {_plain(label).lower(): label for label in classes}
-    points = 0
+    points = outside = 0
     for onset, length, text in events:
         words = _plain(text).lower()
         label = named.get(words, named.get(words.rpartition("/")[2]))
         if label is not None and POINT_SECONDS < length < math.inf:
             spans[label].append((onset, onset + length))
+            outside += onset >= duration or onset + length <= 0
         points += label is not None and not POINT_SECONDS < length < math.inf
-    if points:
-        warn(f"{name}: marks of classes without a duration label nothing, and are left out: {points}")
+    for count, fault in ((points, "without a duration"), (outside, f"outside of the recording of {duration:g} s")):
+        if count:
+            warn(f"{name}: marks of classes {fault} label nothing, and are left out: {count}")
     return spans
 
 
@@ -423,7 +427,12 @@ def warn_of_other_seizures(
 
 
 def check_times(
-    events: Sequence[Event], duration: float, sfreq: float | None, path: Path, words: Sequence[str]
+    events: Sequence[Event],
+    duration: float,
+    sfreq: float | None,
+    path: Path,
+    words: Sequence[str],
+    kind: str = "seizure",
 ) -> None:
     """Raise a ValueError where a table's seizures fit the recording only if their times are no seconds.
 
@@ -433,6 +442,8 @@ def check_times(
         Of the recording, s.
     sfreq : float or None
         Of the recording; None where it is not known.
+    kind : {"seizure", "class"}
+        Spans of a class may be long.
     """
     seizures = [(onset, length) for onset, length, text in events if is_seizure(text, words)]
     units = {"milliseconds": 1000.0} | ({} if sfreq is None else {"samples": sfreq})
@@ -441,7 +452,7 @@ def check_times(
     long = [
         length
         for onset, length in seizures
-        if length > duration + 1 or (length > LONG_SECONDS and onset + length > duration)
+        if length > duration + 1 or (kind == "seizure" and length > LONG_SECONDS and onset + length > duration)
     ]
     for column, wrong in (("onset", outside), ("duration", long)):
         likely = [unit for unit, scale in units.items() if wrong and max(wrong) / scale <= duration]
@@ -452,11 +463,11 @@ def check_times(
             likely.append("microseconds")
         if likely:
             raise ValueError(
-                f"{path}: a seizure has the {column} {wrong[0]:.12g}, and the recording lasts {duration:g} s. The "
+                f"{path}: a {kind} has the {column} {wrong[0]:.12g}, and the recording lasts {duration:g} s. The "
                 f"column is likely in {' or '.join(likely)}: convert it to seconds. If the table is of a longer "
-                "recording, keep only the seizures of this one, in its own time"
+                "recording, keep only the rows of this one, in its own time"
             )
-    if minutes := [length for _, length in seizures if length > LONG_SECONDS]:
+    if kind == "seizure" and (minutes := [length for _, length in seizures if length > LONG_SECONDS]):
         warn(f"{path}: a seizure lasts {minutes[0]:g} s, longer than 10 minutes: is the column duration in seconds?")
 
 

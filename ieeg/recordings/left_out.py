@@ -6,6 +6,9 @@ import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.recordings.reading import linked_recordings, other_recordings
 
@@ -29,6 +32,12 @@ def of_recording(name: str, dropped: Mapping[str, str], notes: Sequence[str]) ->
         channels.setdefault(reason, []).append(channel)
     rows = [(name, f"channel{'s' * (len(of) > 1)} {', '.join(of)}", reason) for reason, of in channels.items()]
     return [*rows, *((name, "", note) for note in notes)]
+
+
+def of_segments(name: str, segments: npt.ArrayLike, why: str) -> list[Row]:
+    """A row of the segments [n] of a recording that are True, if there are some."""
+    count = int(np.sum(segments))
+    return [(name, f"{count} segment{'s' * (count != 1)}", why)] if count else []
 
 
 def not_read(paths: Iterable[Path]) -> tuple[list[Row], list[Row]]:

@@ -517,14 +517,20 @@ def events_table(path: Path) -> Path:
     return bids.beside(path, "events.tsv")
 
 
-def read_classes(path: Path, recording: Recording, classes: Sequence[str]) -> dict[str, list[Interval]]:
+def read_classes(
+    path: Path, recording: Recording, classes: Sequence[str], truncated: str = "error"
+) -> dict[str, list[Interval]]:
     """Intervals (s) of each class in the table beside a file, or where that names none in its own annotations."""
     table, raw = bids.sidecar(path, bids.bids_path(path), "events.tsv"), getattr(recording.source, "raw", None)
-    spans = class_spans([] if table is None else read_events(table, classes), classes, recording.name)
+    events = [] if table is None else read_events(table, classes)
+    spans = class_spans(events, classes, recording.name, recording.duration)
+    if table is not None and truncated != "read":
+        marks = [(on, off - on, label) for label, of in spans.items() for on, off in of]
+        check_times(marks, recording.duration, recording.sfreq, table, classes, "class")
     if any(spans.values()) or raw is None:
         return spans
     marks = [(mark["onset"] - raw.first_time, mark["duration"], str(mark["description"])) for mark in raw.annotations]
-    return class_spans(marks, classes, recording.name)
+    return class_spans(marks, classes, recording.name, recording.duration)
 
 
 def _sidecar_seizures(

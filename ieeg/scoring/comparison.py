@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from mvpa_ts.checks import warn
+from mvpa_ts.ieeg.recordings.copies import same
 from mvpa_ts.ieeg.scoring.results import SubjectResult
 from mvpa_ts.ieeg.scoring.words import MIN_SEIZURES, counted
 
@@ -121,6 +123,21 @@ def compare_results(results: Sequence[SubjectResult]) -> SegmentComparison:
     scores |= {name: np.concatenate([item.baselines[name] for item in recordings]) for name in names}
     labels = np.concatenate([item.labels for item in recordings])
     return compare_segments(labels, scores, sum(result.num_seizures for result in results))
+
+
+def warn_of_copies(results: Sequence[tuple[str, npt.NDArray[np.float64]]]) -> None:
+    """Warn of recordings with the same probabilities [n], such as one recording in two formats: they count twice."""
+    vectors = []
+    for index, (_, probabilities) in enumerate(results):
+        clipped = np.clip(np.nan_to_num(probabilities), 1e-4, 1 - 1e-4)
+        if len(clipped) >= 12:  # of a minute or less, chance could make two alike
+            vectors.append((None, index, np.log(clipped / (1 - clipped))))
+    if pairs := same(vectors):
+        names = ", ".join(f"{results[first][0]} and {results[second][0]}" for first, second in pairs[:5])
+        warn(
+            f"{names} have the same probabilities: if they are copies, such as one recording in two formats, they "
+            "count twice. Leave one out"
+        )
 
 
 def compare_classes(

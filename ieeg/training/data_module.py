@@ -364,9 +364,10 @@ class RecordingDataModule(pl.LightningDataModule):
         return settings
 
     def _content(self, recording: Recording) -> str:
-        """Hash of a recording's samples and seizures, which is asked for with each checkpoint and read once."""
+        """Hash of a recording's samples and marks, which is asked for with each checkpoint and read once."""
         if id(recording) not in self._contents:
             text = f"{recording_hash(recording)} {recording.seizures if recording.annotated else None}"
+            text += f" {recording.bad_spans}" * bool(recording.bad_spans)
             self._contents[id(recording)] = hashlib.sha256(text.encode()).hexdigest()[:16]
         return self._contents[id(recording)]
 

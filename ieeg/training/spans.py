@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 
 from mvpa_ts.attention.functional import merged_mask
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES, SEGMENT_SECONDS
+from mvpa_ts.ieeg.events import segment_labels
 from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS, NUM_BANDS, band_log_power
 from mvpa_ts.ieeg.model.wavelet import wavedec
 from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
@@ -113,7 +114,7 @@ class SpanDataset(Dataset[dict[str, Any]]):
     subjects : tuple of str
         Subject of each span.
     ictal : ndarray of bool, shape (len,)
-        Whether a span holds an ictal segment.
+        Whether a span holds an ictal segment that is a target.
 
     Notes
     -----
@@ -136,6 +137,8 @@ class SpanDataset(Dataset[dict[str, Any]]):
         self.segments, self.window = list(segments), window
         self.before, self.past = before, past
         self._labels = [s.labels() for s in self.segments]
+        # As in detection, which gives a segment with a mark of bad signal no probability.
+        self._bad = [segment_labels(s.starts, s.recording.bad_spans) for s in self.segments]
         self._names = _distinct_names(self.segments)
         spans = []
         for index, item in enumerate(self.segments):
@@ -145,7 +148,8 @@ class SpanDataset(Dataset[dict[str, Any]]):
             spans += [Span(index, first, last) for first, last in cover(count, length, window)]
         self.spans = tuple(spans)
         self.subjects = tuple(self.segments[span.recording].subject for span in spans)
-        self.ictal: NDArray[np.bool_] = np.array([self._labels[s.recording][s.first : s.last].any() for s in spans])
+        targets = [label & ~bad for label, bad in zip(self._labels, self._bad, strict=True)]
+        self.ictal: NDArray[np.bool_] = np.array([targets[s.recording][s.first : s.last].any() for s in spans])
         self._used: OrderedDict[int, None] = OrderedDict()
         self._following = 0
 
@@ -155,9 +159,9 @@ class SpanDataset(Dataset[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Signal [C, S·2560], token_mask [S, C], ictal, target [S], subject, recording, start (s), segment_samples.
 
-        ``target`` is False for the segments of `before`; ``past`` [P, C, bands] is there if asked for. Subject and
-        recording together identify a recording: if several have the same name, such as files in a folder for each day,
-        the later ones are called "ieeg (2)", "ieeg (3)", ….
+        ``target`` is False for the segments of `before` and those that are marked bad; ``past`` [P, C, bands] is there
+        if asked for. Subject and recording together identify a recording: if several have the same name, such as files
+        in a folder for each day, the later ones are called "ieeg (2)", "ieeg (3)", ….
         """
         span = self.spans[index]
         segments = self.segments[span.recording]
@@ -177,7 +181,8 @@ class SpanDataset(Dataset[dict[str, Any]]):
             "signal": torch.from_numpy(signal),
             "token_mask": torch.from_numpy(valid),
             "ictal": torch.from_numpy(self._labels[span.recording][first : span.last].copy()),
-            "target": torch.arange(first, span.last) >= span.first,
+            "target": (torch.arange(first, span.last) >= span.first)
+            & ~torch.from_numpy(self._bad[span.recording][first : span.last]),
             "subject": segments.subject,
             "recording": self._names[span.recording],
             "start": float(segments.starts[first]),

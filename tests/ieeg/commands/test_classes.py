@@ -208,3 +208,44 @@ def test_a_training_recording_is_named(lab, tmp_path):
     arguments = ["--model", str(lab / "run" / "classes.json"), "-o", str(tmp_path / "results")]
     with pytest.warns(UserWarning, match="train0: the model was trained on this recording"):
         main(["detect", str(lab / "train0.edf"), *arguments])
+
+
+def test_names_that_are_numbers_marks_of_bad_signal_and_an_earlier_run(lab, tmp_path, capsys):
+    numbers = {"awake": " 1", "sleep": "2", "anaesthesia": "3 "}
+    for number, name in enumerate(("a", "b")):
+        table = write(tmp_path / f"{name}.edf", number, NAMES, annotate=False)
+        table["trial_type"] = table["trial_type"].map(numbers)
+        table.loc[len(table)] = [0.0, 12.0, "BAD_movement"]
+        table.to_csv(tmp_path / f"{name}_events.tsv", sep="\t", index=False)
+    model, files = tmp_path / "run" / "classes.json", [tmp_path / "a.edf"]
+    arguments = [*numbers.values()], files
+    assert finetune(tmp_path / "run", *arguments, "--validation-recordings", tmp_path / "b.edf") == 0
+    assert "a, b: 3 segments (a mark of bad signal (BAD_))" in capsys.readouterr().err
+    (scores,) = pd.read_csv(tmp_path / "run" / "scores.csv").to_dict("records")
+    assert scores["segments"] == 15
+    assert run("detect", tmp_path / "b.edf", "--model", model, "-o", tmp_path / "results") == 0
+    shutil.copytree(lab / "run", tmp_path / "scores")
+    assert run("evaluate", tmp_path / "results", "-o", tmp_path / "scores") == 0
+    pd.testing.assert_frame_equal(
+        pd.read_csv(tmp_path / "scores" / "confusion.csv"), pd.read_csv(tmp_path / "run" / "confusion.csv")
+    )
+    shutil.copytree(tmp_path / "results" / "b", tmp_path / "results" / "copy")
+    (tmp_path / "results" / "left_out.tsv").write_text("recording\twhat\twhy\nb.edf\tn/a\tfailed: damaged\n")
+    with pytest.warns(UserWarning, match="b and copy have the same") as caught:
+        assert main(["evaluate", str(tmp_path / "results"), "-o", str(tmp_path / "scores")]) == 0
+    assert any("the last `mvpformer detect` failed on b" in str(warning.message) for warning in caught)
+    # Nothing validates now.
+    assert finetune(tmp_path / "run", *arguments) == 0
+    assert not (tmp_path / "run" / "scores.csv").exists()
+
+
+@pytest.mark.parametrize(("column", "factor"), [("onset", 1000), ("duration", RATE)])
+def test_spans_of_classes_in_another_unit_are_refused(lab, tmp_path, capsys, column, factor):
+    table = write(tmp_path / "night.edf", 4, NAMES, annotate=False)
+    table[column] *= factor
+    table.to_csv(tmp_path / "night_events.tsv", sep="\t", index=False)
+    command = "detect", tmp_path / "night.edf", "--model", lab / "run" / "classes.json", "-o", tmp_path / "results"
+    assert run(*command) == 1
+    assert f"night_events.tsv: a class has the {column}" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match=r"outside of the recording of 90 s label nothing, and are left out: 2$"):
+        class_spans([(90, 5, "sleep"), (-9, 9, "sleep"), (85, 10, "sleep")], ["sleep"], "night", 90.0)

@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from mvpa_ts.ieeg import Preprocessing, Recording, Segments
+from mvpa_ts.ieeg.detection.features import TrainingFeatures
 from mvpa_ts.ieeg.simulation.writing import write_swec
 from mvpa_ts.ieeg.training import spans as windows_module
 from mvpa_ts.ieeg.training.spans import Span, SpanDataset, collate, cover, unfold_windows
@@ -133,3 +134,16 @@ def test_only_a_few_recordings_stay_open(tmp_path, monkeypatch):
         data[index]
         assert sum(bool(one.recording.source._open) for one in segments) <= 2
         assert sum(bool(one._blocks) for one in segments) <= 2
+
+
+def test_segments_that_are_marked_bad_are_no_targets_and_teach_no_baseline():
+    recording = make(40.0, seizures=[(2.0, 4.0), (21.0, 24.0)])
+    plain = TrainingFeatures.of([Segments(recording, PLAIN)])
+    recording.bad_spans = ((0.0, 4.0), (27.0, 31.0))
+    good = [1, 2, 3, 4, 7]
+    features = TrainingFeatures.of([Segments(recording, PLAIN)])
+    np.testing.assert_array_equal(features.lengths, plain.lengths[good])
+    assert features.ictal.tolist() == [False, False, False, True, False]
+    data = SpanDataset([Segments(recording, PLAIN)], length=4, before=1, tail=True)
+    assert np.flatnonzero(np.concatenate([data[0]["target"], data[1]["target"][1:]])).tolist() == good
+    assert data.ictal.tolist() == [False, True]
