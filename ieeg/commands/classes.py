@@ -107,6 +107,7 @@ def score_classes(folders: Sequence[Path], output: Path, left_out: Sequence[Row]
     warn_of_copies([(item.name, frame[names[0]].to_numpy(float)) for item, frame in frames.items()])
     table = pd.concat([*frames.values()])
     labels = np.array([names.index(name) if name in names else -1 for name in table[STATED]])
+    (output / "cohort.md").unlink(missing_ok=True)  # of seizures, by an earlier run
     report(names, labels, table[[*names]].to_numpy(float), output)
     print("\n".join([f"see {output}", *listing([*left_out, *rows])]))
 

@@ -60,9 +60,6 @@ def main(arguments: list[str]) -> None:
     if not folders:
         raise CommandError(f"{root} holds no complete detection (no {RUN} in it or below it){_detect_first(root)}")
     names = Counter(folder.name for folder in folders)
-    # The page comes last: where it is there, figures and tables are of one run.
-    for file in ("cohort.md", *(f"{name}.csv" for name in SCORES)):
-        (Path(options.output) / file).unlink(missing_ok=True)
     _warn_of_earlier_runs(root, folders)
     if any(classes_of(read_run(folder)) for folder in folders):
         given = (options.reference, options.mode, options.unannotated, options.alarm)
@@ -93,6 +90,9 @@ def main(arguments: list[str]) -> None:
             f"nothing was compared: no segment has a probability, all were skipped; {RUN} of each recording says why"
         )
     report = cohort_report(results, swec_groups(by_subject), seed=options.seed)
+    # The page comes last: where it is there, figures and tables are of one run.
+    for file in ("cohort.md", *(f"{name}.csv" for name in SCORES)):
+        (Path(options.output) / file).unlink(missing_ok=True)
     save_cohort_plots(report, options.output)
     report.save(options.output)
     print("\n".join(report.words))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 STORE = "probabilities.store"
-# The detector of this process, by the settings that it was made with.
+# The detector of this process, by the settings and files that it was made with.
 _LOADED: dict[str, Detector] = {}
 
 
@@ -56,13 +56,16 @@ class ScoringTask:
         from mvpa_ts.ieeg.detection.calibration import load_calibration
         from mvpa_ts.ieeg.detection.detector import Detector
 
-        # A worker scores many recordings, and loading the model takes longer than a short one.
-        if (loaded := _LOADED.get(repr(self))) is not None:
+        # A worker scores many recordings, and loading the model takes longer than a short one. It may live on until the
+        # model was trained again.
+        files = [*Path(self.model).glob("*"), Path(self.model), Path(self.calibration or "")]
+        key = repr((self, [(file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.is_file()]))
+        if (loaded := _LOADED.get(key)) is not None:
             return loaded
         OnlineRule(*self.online)
         _LOADED.clear()
         calibration = None if self.calibration is None else load_calibration(self.calibration)
-        detector = _LOADED[repr(self)] = (BaselineDetector if names_baseline(self.model) else Detector)(
+        detector = _LOADED[key] = (BaselineDetector if names_baseline(self.model) else Detector)(
             self.model,
             self.preprocessing,
             threshold=self.threshold,

@@ -297,15 +297,15 @@ def _joined(spans: Sequence[Interval], name: str) -> list[Interval]:
 
 
 def bad_spans(events: Sequence[Event]) -> list[Interval]:
-    """Stretches that events mark as bad, as MNE does: their text begins with "bad".
+    """Stretches that events mark as bad, as MNE does: their text, or its end after "/", begins with "bad".
 
     Examples
     --------
-    >>> bad_spans([(5.0, 2.0, "BAD_movement"), (9.0, 1.0, "bad"), (20.0, 3.0, "badge"), (30.0, 0.0, "BAD_")])
+    >>> bad_spans([(5.0, 2.0, "BAD_movement"), (9.0, 1.0, "Comment/bad"), (20.0, 3.0, "badge"), (30.0, 0.0, "BAD_")])
     [(5.0, 7.0), (9.0, 10.0)]
     """
-    marked = re.compile(r"bad(?:[^a-z]|$)", re.IGNORECASE)
-    return [(onset, onset + length) for onset, length, text in events if length > 0 and marked.match(text.strip())]
+    marked = re.compile(r"(?:.*/)?\s*bad(?:[^a-z]|$)", re.IGNORECASE)
+    return [(onset, onset + length) for onset, length, text in events if length > 0 and marked.match(text)]
 
 
 def class_spans(
@@ -436,14 +436,7 @@ def check_times(
 ) -> None:
     """Raise a ValueError where a table's seizures fit the recording only if their times are no seconds.
 
-    Parameters
-    ----------
-    duration : float
-        Of the recording, s.
-    sfreq : float or None
-        Of the recording; None where it is not known.
-    kind : {"seizure", "class"}
-        Spans of a class may be long.
+    The kind "class" stands for spans of classes, which may be long. A rate that is not known is None.
     """
     seizures = [(onset, length) for onset, length, text in events if is_seizure(text, words)]
     units = {"milliseconds": 1000.0} | ({} if sfreq is None else {"samples": sfreq})
@@ -471,15 +464,15 @@ def check_times(
         warn(f"{path}: a seizure lasts {minutes[0]:g} s, longer than 10 minutes: is the column duration in seconds?")
 
 
-def read_seizures(path: Path, duration: float, words: Sequence[str] = ()) -> list[Interval]:
-    """Seizure intervals of a BIDS or SzCORE events.tsv of a recording of `duration` seconds.
+def read_seizures(path: Path, duration: float, words: Sequence[str] = (), sfreq: float | None = None) -> list[Interval]:
+    """Seizure intervals of a BIDS or SzCORE events.tsv of a recording of `duration` seconds, and its rate if known.
 
     See `read_events` and `seizures_from_events`, which also read the table beside a recording.
     """
     rows = read_rows(path, words)
     events = [event for event, *_ in rows]
-    check_times(events, duration, None, path, words)
-    warn_of_contradictions(rows, duration, None, path)
+    check_times(events, duration, sfreq, path, words)
+    warn_of_contradictions(rows, duration, sfreq, path)
     _warn_of_words([text for _, _, text in events], str(path), words, "write sz in the table")
     seizures = seizures_from_events(events, duration, name=path.name, words=words)
     _warn_of_background(events, seizures, duration, path.name)
@@ -560,7 +553,8 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
         except ValueError as error:
             # An unreadable row that is no seizure changes no score. One that is a seizure must not vanish.
             if is_seizure(text, words):
-                raise ValueError(f"{path}, line {rows.line_num}, a seizure: {error}") from None
+                kind = "a seizure" if is_seizure(text) else "of which the text counts"
+                raise ValueError(f"{path}, line {rows.line_num}, {kind}: {error}") from None
             unread.append(rows.line_num)
             continue
         with suppress(ValueError):

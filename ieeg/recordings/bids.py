@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +80,8 @@ def rows_of_channels(names: Sequence[str], table: Sequence[Row], where: str) -> 
     """The row of each channel, by its name in the file.
 
     Rows are matched by name, in any order: first by the whole name, then without prefix and reference ("EEG A1-Ref" and
-    "A1"). If no name matches, and there are as many rows as channels, rows are matched by order, with a warning.
+    "A1"), then in upper and lower case. If no name matches, and there are as many rows as channels, rows are matched by
+    order, with a warning.
 
     Parameters
     ----------
@@ -97,8 +99,10 @@ def rows_of_channels(names: Sequence[str], table: Sequence[Row], where: str) -> 
     """
     # Whole names first: "EEG A1-Ref" and "A1-Ref" may both be there and are different channels then.
     matched = _same(names, table, str)
-    unmatched = [row for row in table if row["name"] not in matched]
-    matched |= _same([name for name in names if name not in matched], unmatched, plain_name)
+    for key in (plain_name, lambda name: plain_name(name).casefold()):
+        used = {row["name"] for row in matched.values()}
+        unmatched = [name for name in names if name not in matched]
+        matched |= _same(unmatched, [row for row in table if row["name"] not in used], key)
     if not matched and len(names) == len(table):
         warn(
             f"{where} names none of the file's channels, such as {names[0]!r}; its rows are taken in the file's order, "
@@ -160,8 +164,11 @@ def _same(names: Sequence[str], table: Sequence[Row], key: Callable[[str], str])
 
 def beside(path: Path, suffix: str) -> Path:
     """The table of this kind beside a recording, whether it is there or not: s1_events.tsv for s1.edf."""
-    stem = path.name.removesuffix(".gz").rpartition(".")[0]
+    stem = path.name.removesuffix(".gz").rpartition(".")[0] or path.name  # a folder of SWEC
     table = path.parent / f"{stem.removesuffix('_ieeg').removesuffix('_eeg')}_{suffix}"
+    # The parts of a split recording share their tables.
+    if "_split-" in stem and (shared := table.with_name(re.sub(r"_split-\d+", "", table.name))).is_file():
+        return shared
     if not table.name.isascii() and not table.exists() and path.parent.is_dir():
         # A Mac writes an ü in a file's name as two letters, and other programs as one.
         name = unicodedata.normalize("NFC", table.name)

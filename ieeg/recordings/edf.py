@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.recordings.guards import MAX_RATE
 from mvpa_ts.ieeg.recordings.headers import READ_ALL_THE_SAME
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import mne
 
@@ -163,48 +165,71 @@ def _check_gaps(path: Path, header: Header) -> None:
 
 def _record_onsets(path: Path, header: Header) -> tuple[NDArray[np.float64], int]:
     """The time stamp of each data record, s: the first entry of the first annotation signal; and their decimals."""
-    if not (signals := [i for i, label in enumerate(header.labels) if label in ANNOTATIONS]):
+    if not any(label in ANNOTATIONS for label in header.labels):
         raise ValueError(f"{path} is discontinuous (EDF+D) and has no time stamps: convert it to a continuous EDF file")
-    before, length = sum(header.samples[: signals[0]]) * header.width, header.samples[signals[0]] * header.width
-    record = sum(header.samples) * header.width
-    present = (path.stat().st_size - header.size) // record
-    records = min(header.records, present) if header.records >= 0 else present
-    begins, decimals = np.empty(records), 0
-    with path.open("rb") as file:
-        for i in range(records):
-            file.seek(header.size + i * record + before)
-            stamp = file.read(length).partition(b"\x14")[0]
-            try:
-                begins[i] = float(stamp)
-            except ValueError:
-                raise ValueError(f"{path} is damaged: record {i} does not begin with a time stamp") from None
-            decimals = max(decimals, len(stamp.strip().partition(b".")[2]))
-    return begins, decimals
+    begins, decimals = [], 0
+    for record, lists in enumerate(_annotation_lists(path, header)):
+        if record == header.records:
+            break
+        stamp = lists.partition(b"\x14")[0]
+        try:
+            begins.append(float(stamp))
+        except ValueError:
+            raise ValueError(f"{path} is damaged: record {record} does not begin with a time stamp") from None
+        decimals = max(decimals, len(stamp.strip().partition(b".")[2]))
+    return np.array(begins), decimals
 
 
-def annotations_of_lines(path: Path) -> list[tuple[float, float, str]]:
-    """Annotations whose text has several lines, which EDF+ allows and MNE leaves out: onset, duration (s) and text."""
-    header = read_header(path)
-    signals = [i for i, label in enumerate(header.labels) if label in ANNOTATIONS]
+def _annotation_lists(path: Path, header: Header) -> Iterator[bytes]:
+    """What the annotation signals of each data record hold, one after the other."""
     places = np.cumsum([0, *header.samples]) * header.width
-    entries: list[tuple[bytes, bytes, bytes]] = []
+    signals = [i for i, label in enumerate(header.labels) if label in ANNOTATIONS]
     with path.open("rb") as file:
-        for record in range((path.stat().st_size - header.size) // int(places[-1]) if signals else 0):
+        for start in range(header.size, path.stat().st_size - int(places[-1]) + 1, int(places[-1])) if signals else ():
+            lists = b""
             for i in signals:
-                file.seek(header.size + record * int(places[-1]) + int(places[i]))
-                lists = file.read(int(places[i + 1] - places[i]))
-                entries += _ENTRY.findall(lists)
-    first = float(entries[0][0]) if entries else 0.0  # when the first record begins
-    return [
-        (float(onset) - first, float(duration or 0), " ".join(text.decode("utf-8", "replace").split()))
-        for onset, duration, texts in entries
-        for text in texts.split(b"\x14")
-        if b"\n" in texts and text
-    ]
+                file.seek(start + int(places[i]))
+                lists += file.read(int(places[i + 1] - places[i])) + b"\0"
+            yield lists
+
+
+def read_annotations(path: Path, channels: Collection[str]) -> list[tuple[float, float, str, tuple[str, ...]]]:
+    """Annotations: onset and duration in seconds, text, and those of `channels` that are meant, none for all.
+
+    MNE leaves out, or misplaces, those with several lines of text, an empty or negative duration, or a number that has
+    a comma, an exponent or no sign.
+    """
+    lists = (entry for lists in _annotation_lists(path, read_header(path)) for entry in lists.split(b"\0") if entry)
+    annotations: dict[tuple[float, float, str], tuple[str, ...]] = {}
+    first, unread, other = 0.0, 0, False
+    for number, entry in enumerate(lists):
+        if (match := _ENTRY.fullmatch(entry)) is None:
+            unread += re.search(rb"[A-Za-z]{2}", entry) is not None
+            continue
+        onset, duration = float(match[1].replace(b",", b".").replace(b" ", b"")), 0.0
+        with suppress(ValueError):
+            duration = float((match[2] or b"0").replace(b",", b"."))
+        # When the first record begins: its first entry begins with an empty text.
+        if number == 0 and match[3][:1] in (b"", b"\x14"):
+            first = onset
+        for content in filter(None, match[3].split(b"\x14")):
+            try:
+                text = " ".join(content.decode("utf-8").split())
+            except UnicodeDecodeError:  # EDF+ wants UTF-8, and many older programs wrote Latin-1, which any bytes are
+                text, other = " ".join(content.decode("latin-1").split()), True
+            words, _, channel = text.partition("@@")
+            names = (channel,) if channel in channels else ()
+            key = onset - first, duration if math.isfinite(duration) else 0.0, words if names else text
+            annotations[key] = annotations.get(key, ()) + names
+    if other:
+        warn("its annotations are not UTF-8 and are read as Latin-1: export it with UTF-8 for words of other alphabets")
+    if unread:
+        warn(f"its annotations have {unread} without a time that can be read, which are left out")
+    return [(*key, names) for key, names in annotations.items()]
 
 
 # Onset, duration and texts of an entry in an annotation signal.
-_ENTRY = re.compile(rb"([+-]\d+\.?\d*)(?:\x15(\d+\.?\d*))?\x14([^\x00]*?)\x14?\x00")
+_ENTRY = re.compile(rb" *([+-]? *\d+(?:[.,]\d*)?(?:[eE][+-]?\d+)?) *(?:\x15([^\x14]*))?\x14(.*)", re.DOTALL)
 
 
 def relative_rates(raw: mne.io.BaseRaw) -> NDArray[np.float64]:

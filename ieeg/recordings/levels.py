@@ -104,11 +104,11 @@ def _warn_of_steps(recording: Readable, names: Sequence[str], x: NDArray[np.floa
     """Warn of channels that are cut off at a limit, and of those with few values, which hide small waves."""
     cut, coarse = [], []
     for name, row in zip(names, x, strict=True):
-        values = np.unique(row[:2000])
-        if (count := np.isfinite(values).sum()) < LEAST_VALUES:
+        row = row[np.isfinite(row)]
+        if (count := len(np.unique(row[:2000]))) < min(LEAST_VALUES, len(row)):
             coarse.append(f"{name} ({count} values)")
             continue
-        row, low, high = row[np.isfinite(row)], np.nanmin(row), np.nanmax(row)
+        low, high = row.min(), row.max()
         for end, distance in ((high, high - row), (low, row - low)):
             share = float((distance == 0.0).mean())
             # A wave lingers at its end too, but as much just before it.

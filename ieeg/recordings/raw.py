@@ -131,7 +131,7 @@ def recording_from_raw(
     # here.
     kept = [kept[i] for i in natural_order([raw.ch_names[i] for i in kept])]
     # MNE counts annotations from the start of the measurement, whether or not it knows the date; we from sample 0.
-    if joined := [a["onset"] - raw.first_time for a in raw.annotations if a["description"] == "EDGE boundary"]:
+    if joined := [a["onset"] - raw.first_time for a in raw.annotations if a["description"].endswith("EDGE boundary")]:
         warn(
             f"{name}: recordings were joined at {', '.join(f'{onset:g}' for onset in joined[:5])} s: times count on as "
             "if nothing lay between them, and filters see a step. Read them one by one if something does"

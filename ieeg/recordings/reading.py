@@ -460,7 +460,9 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
     import mne
 
     options: dict[str, Any] = {} if include is None else {"include": list(include), "exclude_after_unique": True}
-    encoding = "utf8"
+    is_edf = path.suffix.lower() in edf.EDF_SUFFIXES
+    # Which any bytes are; the annotations are read anew below.
+    options |= {"encoding": "latin1"} if is_edf else {}
     with damage_is_an_error(path), warnings.catch_warnings(record=True, action="always") as caught:
         try:
             raw = mne.io.read_raw(path, preload=False, verbose="warning", **options)
@@ -471,30 +473,21 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
                 # MNE reads marks in UTF-8 alone, and knows few names of code pages.
                 with tempfile.TemporaryDirectory() as folder:
                     raw = mne.io.read_raw(headers.in_utf8(path, Path(folder)), preload=False, verbose="warning")
-            elif not_text and path.suffix.lower() in edf.EDF_SUFFIXES:
-                # EDF+ wants UTF-8, and many older programs wrote Latin-1, which any bytes are.
-                encoding = "latin1"
-                raw = mne.io.read_raw(path, preload=False, verbose="warning", encoding=encoding, **options)
-                warn(
-                    "its annotations are not UTF-8 and are read as Latin-1: words of other alphabets are lost, export "
-                    "the file with UTF-8 if it holds some"
-                )
             else:
                 raise
-        said = [*dict.fromkeys(str(warning.message) for warning in caught)]
-        if path.suffix.lower() in edf.EDF_SUFFIXES and any("annotation" in text and "outside" in text for text in said):
-            # MNE cuts annotations to the recording; `stated_seizures` does so too, but says what it leaves out.
-            uncut = mne.read_annotations(path, encoding=encoding)
+        if is_edf:
+            # MNE also cuts annotations to the recording; `stated_seizures` does so too, but says what it leaves out.
             raw.annotations.delete(range(len(raw.annotations)))
-            raw.annotations.append(uncut.onset, uncut.duration, uncut.description)
-            said = [text for text in said if "outside" not in text]
+            if marks := edf.read_annotations(path, raw.ch_names):
+                onsets, durations, texts, channels_of = zip(*marks, strict=True)
+                raw.annotations.append(onsets, durations, texts, ch_names=[*channels_of])
+        said = [*dict.fromkeys(str(warning.message) for warning in caught)]
+        said = [text for text in said if not (is_edf and "annotation" in text and "outside" in text)]
         if path.suffix.lower() == ".vhdr" and (intervals := headers.bad_intervals(path)):
             for place, mark in enumerate(raw.annotations):
                 channels = intervals.get(round(mark["onset"] * raw.info["sfreq"]) + 1, ())
                 if channels and mark["description"].startswith("Bad Interval") and max(channels) <= len(raw.ch_names):
                     raw.annotations.ch_names[place] = tuple(raw.ch_names[number - 1] for number in sorted(channels))
-        for onset, duration, text in edf.annotations_of_lines(path) if path.suffix.lower() in edf.EDF_SUFFIXES else ():
-            raw.annotations.append(onset + raw.first_time, duration, text)
     # Opened a second time, the file has nothing new to say.
     for text in said if include is None else ():
         if not any(handled in text for handled in HANDLED_HERE):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
@@ -43,6 +43,8 @@ class ArraySource:
 
     def __init__(self, values: ArrayLike, scale: float = 1.0) -> None:
         self.values = np.asarray(values)
+        if self.values.dtype == np.float16:  # in which volts times a million are infinite
+            self.values = self.values.astype(np.float32)
         self.scale = scale
 
     def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
@@ -122,7 +124,8 @@ class Recording:
         self.channel_names = tuple(channel_names)
         if isinstance(channel_names, str) or not all(isinstance(channel, str) for channel in self.channel_names):
             raise ValueError(f"{name}: channel_names must be a list of names, got {channel_names!r:.100}")
-        if not isinstance(sfreq, (int, float, np.integer, np.floating)) or not MIN_RATE <= sfreq <= MAX_RATE:
+        number = isinstance(sfreq, (int, float, np.integer, np.floating)) and not isinstance(sfreq, bool)
+        if not number or not MIN_RATE <= sfreq <= MAX_RATE:
             raise ValueError(f"{name}: sfreq must lie between {MIN_RATE:g} and {MAX_RATE:g} Hz, got {sfreq!r}")
         # Everything later divides by the length or takes a last sample.
         if num_samples < 1:
@@ -148,7 +151,8 @@ class Recording:
             raise ValueError(f"{name}: {len(self._indices)} channel_indices for {len(self.channel_names)} channels")
         # None and an empty list differ: only the second says that somebody looked.
         self.annotated = seizures is not None
-        stated = () if seizures is None else seizures
+        # zip(onsets, offsets) can be read once.
+        stated = () if seizures is None else [*seizures] if isinstance(seizures, Iterator) else seizures
         self.seizures = _cut(stated, self.duration, name)
         if empty := [on for on, off in stated if on == off]:
             warn(f"{name}: seizures of no length are left out: at {empty[0]:g} s")

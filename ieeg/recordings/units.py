@@ -116,7 +116,7 @@ def microvolt_scales(
     if unknown and unit is None and units is not None:
         raise ValueError(
             f"{name}: unknown unit {said} of channels {unknown[:5]}: name it, --unit µV in a command or "
-            "unit='µV' in Python"
+            "unit='µV' in Python; or leave them out (--channels) if they are no voltage"
         )
     # A unit from the caller is for files that state none. Where it contradicts the file, one of the two is wrong by
     # 1000.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +201,8 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
                 failures[f"{name}: {recording.name}"] = str(error)
                 starts, values, found, skipped = np.zeros(0), np.zeros(0), [], []
             reference = [*recording.seizures]
-            events.append(score_events(reference, found, recording.duration))
+            hours = (recording.duration - sum(offset - onset for onset, offset in skipped)) / 3600
+            events.append(replace(score_events(reference, found, recording.duration), hours=hours))
             seconds.append(score_seconds(reference, found, recording.duration, skipped))
             labels.append(segment_labels(starts, reference)[~np.isnan(values)])
             scores.append(values[~np.isnan(values)])

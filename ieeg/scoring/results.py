@@ -291,7 +291,7 @@ def read_result(
             )
         reference = Path(folder) / REFERENCE
     if isinstance(reference, (str, os.PathLike)):
-        reference = read_seizures(Path(reference), detection.duration)
+        reference = read_seizures(Path(reference), detection.duration, sfreq=detection.provenance.sfreq)
     return RecordingResult(
         name=detection.provenance.recording,
         subject=detection.provenance.subject or detection.provenance.recording,

@@ -18,6 +18,7 @@ from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.commands.detect import _outputs, command_line
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.constants import RESEARCH_USE
+from mvpa_ts.ieeg.detection.baselines import LineLength
 from mvpa_ts.ieeg.detection.rules import RULES
 from mvpa_ts.ieeg.detection.saved import BASELINES, EVENTS, ONSETS, PROBABILITIES, REFERENCE, REPORT, RUN
 from mvpa_ts.ieeg.recordings.annotations import COLUMNS, read_seizures
@@ -112,6 +113,19 @@ def test_subjects_of_bids_one_by_one_have_the_folders_of_the_whole(tmp_path, mon
     for path in (tmp_path / "bids" / "sub-02", Path("."), Path("ieeg"), Path("../sub-02/ieeg")):
         (single,) = _outputs({path: find_recordings(path)}, Path("out"))
         assert single[1] == whole[1][1] == Path("out/sub-02/ieeg/sub-02_ieeg")
+
+
+def test_a_model_that_was_trained_again_is_loaded_again(tmp_path):
+    lengths = 1.0, 400.0
+    write_edf(tmp_path / "night.edf")
+    for number, quiet in enumerate(lengths):
+        LineLength(quiet).save(tmp_path / "line-length.json")
+        out = tmp_path / str(number)
+        assert run("detect", tmp_path / "night.edf", "--model", tmp_path / "line-length.json", "-o", out) == 0
+    tables = [pd.read_csv(tmp_path / name / "night" / PROBABILITIES, sep="\t")["probability"] for name in "01"]
+    # Both are length / (length + level), so their odds differ as the levels do.
+    odds = [values / (1 - values) for values in tables]
+    np.testing.assert_allclose(odds[0] / odds[1], lengths[1] / lengths[0], rtol=1e-2)
 
 
 def test_an_odd_table_of_electrodes_keeps_nothing_from_being_scored(tmp_path, model_folder):

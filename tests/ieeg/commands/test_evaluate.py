@@ -133,6 +133,10 @@ def test_reference_from_elsewhere(results, tmp_path, capsys):
     file = tmp_path / "truth" / "S03_session0_events.tsv"
     assert run("evaluate", root, "-o", tmp_path / "scores", "--reference", file) == 1
     assert f"--reference must be a folder with the tables of all recordings, got {file}" in capsys.readouterr().err
+    write_events(tmp_path / "samples" / "S02_session0_events.tsv", [(51200.0, 61440.0)], 180.0)
+    options = [root / "S02_session0", "-o", tmp_path / "scores", "--reference", tmp_path / "samples"]
+    assert run("evaluate", *options) == 1
+    assert "The column is likely in milliseconds or samples: convert it to seconds" in capsys.readouterr().err
     write_events(tmp_path / "late" / "S02_session0_events.tsv", [(200000.0, 200060.0)], 180.0)
     options = ["-o", tmp_path / "scores", "--reference", tmp_path / "late"]
     with pytest.warns(UserWarning, match=r"S02_session0_events\.tsv: seizures outside .* lasts 180 s, .* at 200000 s"):

@@ -1,6 +1,7 @@
 """Stretches that are marked BAD_ are not scored, and are listed; figures reach to the end of an event."""
 
 import edfio
+import mne
 import numpy as np
 import pytest
 from support.edf_files import signals_of
@@ -96,3 +97,14 @@ def test_a_long_trace_keeps_its_spikes_and_gaps():
         BaselineDetector("line-length").segments(Recording.from_array(x, 512.0, list("ABCD"), "µV")), 0.0, 120.0
     )
     assert len(figure.axes[0].lines[0].get_xdata()) <= 20_000
+
+
+def test_marks_of_a_joined_recording_outlive_the_export_to_brainvision(tmp_path):
+    pytest.importorskip("pybv")
+    x = np.random.default_rng(0).normal(0, 50e-6, (2, 256 * 60))
+    raw = mne.io.RawArray(x, mne.create_info(["A1", "A2"], 256.0, "eeg"), verbose="error")
+    raw.set_annotations(mne.Annotations([20.0], [5.0], ["BAD_movement"]))
+    raw = mne.concatenate_raws([raw.copy().crop(0, 30), raw.crop(30)], verbose="error")
+    mne.export.export_raw(tmp_path / "x.vhdr", raw, verbose="error")
+    with pytest.warns(UserWarning, match=r"x: recordings were joined at 30\.0"):
+        assert read_recording(tmp_path / "x.vhdr").bad_spans[0] == (20.0, 25.0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mvpa_ts.ieeg import read_recording
-from mvpa_ts.ieeg.recordings.bids import rows_of_channels
+from mvpa_ts.ieeg.recordings.bids import beside, rows_of_channels
 
 pytest.importorskip("mne")
 pytest.importorskip("mne_bids")
@@ -251,3 +251,21 @@ def test_a_description_that_contradicts_the_file(tmp_path, stated, said):
     path.with_suffix(".json").write_text(stated)
     with pytest.warns(UserWarning, match=said):
         read_recording(path)
+
+
+def test_names_of_another_case_are_matched_by_name_and_not_by_order():
+    table = [{"name": name, "type": "SEEG"} for name in ("b1", "A2", "a1", "B1")]
+    with warnings.catch_warnings(action="error"):
+        rows = rows_of_channels(["EEG A1-Ref", "EEG A2-Ref", "B1", "b1"], table, "channels.tsv")
+    assert {name: row["name"] for name, row in rows.items()} == {
+        "EEG A1-Ref": "a1",
+        "EEG A2-Ref": "A2",
+        "B1": "B1",
+        "b1": "b1",
+    }
+
+
+def test_tables_beside_files_and_folders():
+    names = {"s1.edf": "s1", "s1_raw.fif.gz": "s1_raw", "sub-1_task-x_ieeg.vhdr": "sub-1_task-x", "ID01": "ID01"}
+    for name, stem in names.items():
+        assert beside(Path("data") / name, "events.tsv") == Path("data") / f"{stem}_events.tsv"

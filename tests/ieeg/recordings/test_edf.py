@@ -301,6 +301,32 @@ def test_annotations_in_latin_1(tmp_path):
         assert read_recording(path).seizures == ((5.0, 15.0),)
 
 
+@pytest.mark.parametrize(
+    ("entry", "span"),
+    [
+        ("+5\x15\x14Anfall\x14\0+9\x14Anfallsende\x14\0", (5.0, 9.0)),  # an empty duration
+        ("+5,5\x153,5\x14seizure\x14\0", (5.5, 9.0)),
+        ("+5\x151e1\x14seizure\x14\0", (5.0, 15.0)),
+        ("+5\x15-1\x14sz start\x14\0+9\x14sz end\x14\0", (5.0, 9.0)),
+        ("5\x153\x14seizure\x14\0", (5.0, 8.0)),  # no sign
+        ("+5\x153\x14seizure\0+30\x152\x14clapping\x14\0", (5.0, 8.0)),  # the text is not closed
+        ("+5\x153\x14left arm\nseizure@@A1\x14\0", (5.0, 8.0)),
+    ],
+)
+def test_annotations_that_mne_leaves_out_or_misplaces(tmp_path, entry, span):
+    path = handmade(tmp_path / "x.edf", "EDF+C", [f"+{i}.25" for i in range(60)], entry)
+    assert read_recording(path).seizures == (tuple(time - 0.25 for time in span),)
+
+
+def test_annotations_without_stamps_or_a_time_and_letters_of_two_encodings(tmp_path):
+    entry = "+7\x152\x14QQ\x14\0+20\x155\x14Anfälle\x14\0soon\x14seizure\x14\0"
+    path = handmade(tmp_path / "x.edf", "EDF+C", [""] * 60, entry)
+    path.write_bytes(path.read_bytes().replace(b"QQ", "äö".encode("latin-1")))
+    with pytest.warns(UserWarning, match=r"have 1 without a time that can be read, which are left out") as caught:
+        assert read_recording(path).seizures == ((20.0, 25.0),)
+    assert any("read as Latin-1" in str(warning.message) for warning in caught)
+
+
 def test_warnings_of_the_reader_reach_the_user_once(tmp_path):
     path = handmade(tmp_path / "x.edf", "EDF+C", [f"+{i}" for i in range(60)])
     content = bytearray(path.read_bytes())

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.edf_files import signals_of
 
+from mvpa_ts.ieeg import Segments
 from mvpa_ts.ieeg.commands.finetune import _list_left_out
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.recordings.left_out import listing, read_left_out, write_left_out
@@ -31,7 +32,7 @@ def study(folder: Path) -> Path:
 
 def training_data(folder: Path) -> SimpleNamespace:
     with warnings.catch_warnings(action="ignore"):
-        segments = SimpleNamespace(recording=read_recording(folder / "night.edf"))
+        segments = Segments(read_recording(folder / "night.edf"))
     training = SimpleNamespace(segments=[segments])
     return SimpleNamespace(sources=[str(folder)], validation_sources=None, training=training, validation=None)
 

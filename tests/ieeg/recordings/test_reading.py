@@ -393,6 +393,9 @@ class TestFinding:
             "pat_raw-77.fif",
             "pat_raw.fif",
         ]
+        (tmp_path / "b_events.tsv").write_text("onset\tduration\ttrial_type\n10\t5\tsz\n")
+        raw.save(tmp_path / "b_ieeg.fif", split_size="2MB", split_naming="bids", verbose="error")
+        assert read_recording(tmp_path / "b_split-01_ieeg.fif").seizures == ((10.0, 15.0),)
         recording = read_recording(tmp_path / "pat_raw.fif")
         assert recording.num_samples == raw.n_times
         # across the seam of the parts

@@ -128,3 +128,20 @@ def test_seizures_of_no_length_are_named():
         Recording.from_array(noise(), 512.0, ["a", "b", "c"], "µV", seizures=[(5.0, 5.0)])
     with pytest.raises(ValueError, match="seizures must be pairs"):
         Recording.from_array(noise(), 512.0, ["a", "b", "c"], "µV", seizures=[("2", "5")])
+
+
+def test_a_gap_at_the_middle_is_no_channel_of_few_values():
+    x = np.random.default_rng(0).normal(0, 50, (2, 60 * 256))
+    x[:, 25 * 256 : 34 * 256] = np.nan
+    with warnings.catch_warnings(action="error"):
+        Recording.from_array(x, 256.0, ["A1", "A2"], "µV")
+
+
+def test_half_precision_and_pairs_that_are_read_once():
+    x = np.random.default_rng(0).normal(0, 50, (1, 5120))
+    halves = Recording.from_array((x * 1e-6).astype(np.float16), 512.0, ["A1"], "V", seizures=iter([(2, 3), (5, 6)]))
+    # Steps of half precision are 0.06 µV here.
+    np.testing.assert_allclose(halves.read(0, 5120), x, atol=0.1)
+    assert halves.seizures == ((2.0, 3.0), (5.0, 6.0))
+    with pytest.raises(ValueError, match="sfreq must lie between"):
+        Recording.from_array(x, True, ["A1"], "µV")

@@ -54,6 +54,13 @@ def test_scores_as_counted_by_hand():
     }
 
 
+def test_a_stretch_that_is_marked_bad_is_no_time_in_which_an_event_could_be_false():
+    night = simulate_recording("S02", num_channels=2, duration=600.0, num_seizures=0).with_seizures([])
+    night.bad_spans = ((300.0, 600.0),)
+    (row,) = board([night], {"late": detector("late", seconds_of(110, 140))}).rows.to_dict("records")
+    assert (row["false events a day"], row["hours"]) == (288.0, round(300 / 3600, 3))
+
+
 def test_a_detector_that_fails_is_listed_and_costs_no_other():
     def broken(recording, starts):
         raise RuntimeError("no licence")
