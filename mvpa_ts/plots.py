@@ -54,6 +54,9 @@ def forecast(df: Any, forecast: Any, pred_interval: Any = None, *, series: Itera
     ['Airline1', 'Airline2']
     """
     df, forecast = _of_pandas(df), _of_pandas(forecast)
+    for name, frame in (("df", df), ("forecast", forecast)):
+        if not hasattr(frame, "to_numpy"):
+            raise ValueError(f"{name} must be a frame, or a series of pandas, got {type(frame).__name__}")
     panels = [
         name for name, frame in (("df", df), ("forecast", forecast)) if "unique_id" in getattr(frame, "columns", ())
     ]
@@ -180,7 +183,10 @@ def channels(forecaster: Any, *, model: int = 0, **predict: Any) -> Figure:
     [1.0, 1.0, 1.0]
     """
     several = hasattr(forecaster, "models")
+    if several and model not in range(-len(forecaster.models), len(forecaster.models)):
+        raise ValueError(f"model must be the number of a model, 0 to {len(forecaster.models) - 1}, got {model!r}")
     fitted: Any = forecaster.models[model] if several else getattr(forecaster, "fitted_", None)
+    fitted = getattr(fitted, "model", fitted)  # of a search the best
     if not hasattr(fitted, "network"):
         raise ValueError(
             "forecaster must be a fitted NeuralForecast with MVPA, or a fitted MVPAForecaster of one panel, got "

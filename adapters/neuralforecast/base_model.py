@@ -353,8 +353,9 @@ class PanelModel(HostOverrides, BaseModel):
             )
         masked = ["available_mask"] if "available_mask" in df.columns else []
         tables = df.pivot(index="ds", columns="unique_id", values=["y", *names, *masked])
-        if freq is None and isinstance(tables.index, pd.DatetimeIndex):
-            freq = inferred_frequency(tables.index)
+        if not pd.api.types.is_integer_dtype(tables.index):
+            tables.index = pd.DatetimeIndex(tables.index)  # of pyarrow, and days of polars
+            freq = inferred_frequency(tables.index) if freq is None else freq
         tables = on_grid(tables, freq)  # so that a gap is no step
         values = tables["y"].to_numpy(float)
         if masked:
@@ -395,22 +396,32 @@ class PanelModel(HostOverrides, BaseModel):
         """The view of `count` series; of a panel that no call announced, what follows from the model's own names."""
         if self._view is None or len(self._view.order) != count:
             self._view = self._view_of(None, count)  # hosts of hosts, such as darts, call `forward` alone
+            if (isinstance(self._book.order, list) or self._book.positions) and self._names_of_fit(count) is None:
+                warn(
+                    "channel_order and channel_positions go to series in the order of their names, "
+                    f"{listed(list(map(repr, self._names(None, count))))}, since this host hands on no names: give it "
+                    "series in that order, in darts series[sorted(series.components)]"
+                )
         if self._view.order.device != device:
             self._view = self._view.to(device)
         return self._view
 
     def _view_of(self, panel: Panel | None, count: int = 0) -> PanelView:
-        """Look up the series of a panel by name, or of `count` series without names."""
-        names, count = (None, count) if panel is None else (panel.names, len(panel))
+        """Look up the series of a panel by name; without one those of the last fit, if it had `count`, or as many."""
+        names, count = (self._names_of_fit(count), count) if panel is None else (panel.names, len(panel))
         order, positions = torch.tensor(self._order_of(names, count, panel)), None
         if self._book.positions is not None:
             positions = torch.from_numpy(self._book.coordinates(self._names(names, count)))[order].float()
         return PanelView(order, positions=positions)
 
+    def _names_of_fit(self, count: int) -> list[Any] | None:
+        names = None if self._fitted_series is None else self._fitted_series.names
+        return names if names is not None and len(names) == count else None
+
     def _order_of(self, names: list[Any] | None, count: int, panel: Panel | None) -> list[int]:
         """The host's series in the order that the network shall see."""
         book, fitted = self._book, self._fitted_series
-        if book.order == CORRELATION and fitted is not None and panel is not None and not panel.fitting:
+        if book.order == CORRELATION and fitted is not None and (panel is None or not panel.fitting):
             # Attention was trained in that order, and rows to forecast from may be too few to find it again.
             same_series = fitted.rows(names, count) == list(range(len(fitted.order)))
             if same_series:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from numbers import Complex
@@ -211,6 +212,18 @@ def _check_argument(host: Any, argument: str, frame: Any, columns: dict[str, Any
         check_frame(argument, frame, **keys, exogenous=sorted(futr - {*categories}), others=False)
     else:
         check_frame(argument, frame, **columns, exogenous=sorted(futr | hist), categories=categories)
+        if isinstance(host.freq, int):
+            _check_room(argument, frame, columns["time_col"], host.h * host.freq)
+
+
+def _check_room(argument: str, frame: Any, name: str, ahead: int) -> None:
+    """Raise ValueError for whole numbers of few bits as dates, which begin anew at the least one in the forecast."""
+    kind, last = str(frame[name].dtype).lower().removesuffix("[pyarrow]"), frame[name].max()
+    if re.fullmatch(r"u?int\d+", kind) and int(last) + ahead > np.iinfo(kind).max:
+        raise ValueError(
+            f"{argument} must have dates in column {name!r} of a type that holds those of the forecast, too, got "
+            f"{kind} up to {last}: take numbers of 64 bits"
+        )
 
 
 def _check_ids(argument: str, frame: Any, name: str) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from neuralforecast.core import NeuralForecast
 from neuralforecast.tsdataset import TimeSeriesDataset
@@ -28,6 +29,7 @@ from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, rounding_of, split_dates
 from mvpa_ts.adapters.neuralforecast.frames import checked, of_this_package, without_masked_targets
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.forecasting.series import plain, rows_of
 from mvpa_ts.random_state import OwnRandomState
 
@@ -261,6 +263,19 @@ def keep_frame_indices() -> None:
             for leftover in (partial, older):
                 shutil.rmtree(leftover, ignore_errors=True)
 
+    encode = NeuralForecast._encode_categoricals
+
+    @wraps(encode)
+    def encode_known(self: NeuralForecast, df: Any) -> Any:
+        for column in ({*self.categorical_vocab_} & {*df.columns}) if of_this_package(self) else ():
+            known = self.categorical_vocab_[column]
+            if new := [value for value in pd.Series(df[column].unique()).dropna() if value not in known]:
+                warn(
+                    f"column {column!r} has categories that the fit did not have, {listed(list(map(repr, new)))}: they "
+                    "are read as unknown. Fit with rows of them, or mend their spelling"
+                )
+        return encode(self, df)
+
     conformity = NeuralForecast._conformity_scores
 
     @wraps(conformity)
@@ -274,6 +289,7 @@ def keep_frame_indices() -> None:
         setattr(NeuralForecast, name, checked(getattr(NeuralForecast, name)))
     NeuralForecast.save = save_whole
     NeuralForecast._conformity_scores = conformity_of_observed_rows
+    NeuralForecast._encode_categoricals = encode_known
     TimeSeriesDataset.from_df = staticmethod(from_df_with_index)
     TimeSeriesDataset.append, TimeSeriesDataset.align = append_with_index, align_by_name
     NeuralForecast._prepare_fit = prepare_fit_with_frequency

@@ -86,6 +86,7 @@ RENAMED = {
 }
 
 
+ONNX_OF = "fit, and take forecaster.models[0], for a NeuralForecast trains a copy of the model that it was given"
 _SCALERS = ("identity", "standard", "robust", "minmax", "minmax1", "invariant", "revin")  # of the host
 
 
@@ -386,7 +387,9 @@ class MVPA(PanelModel):
                 f"{type(self.loss).__name__} and windows that {'the network' if self._own_units else 'the host'} "
                 "scales: what the host does is not in the file"
             )
-        view = self.view(self.n_series, torch.device("cpu"))
+        if self._fitted_series is None or len(self._fitted_series.order) != self.n_series:
+            raise ValueError(f"to_onnx needs a fitted model of {self.n_series} series: {ONNX_OF}")
+        view = self._view_of(None, self.n_series)  # not that of the panel that was forecast last
         # The network standardises each window itself, as it does in the host.
         scaling = Scaling(np.zeros(self.n_series), np.ones(self.n_series))
         to_onnx(self.network, path, scaling=scaling, channel_inputs=view.inputs, order=view.order.tolist())
@@ -506,13 +509,14 @@ class MVPA(PanelModel):
 
     def _view_of(self, panel: Panel | None, count: int = 0) -> PanelView:
         view, fitted = super()._view_of(panel, count), self._fitted_series
-        names, count = (None if panel is None else panel.names), len(view.order)
+        count = len(view.order)
+        names = self._names_of_fit(count) if panel is None else panel.names
         rows = [-1] * count if fitted is None else fitted.rows(names, count)
         vectors = torch.tensor(rows)[view.order] if self.network.config.channel_vectors is not None else None
         units = None
-        if self._reads_units and fitted is not None and panel is not None:
+        if self._reads_units and fitted is not None and (panel is not None or -1 not in rows):
             # A series that was not in training has its units from its rows in the panel at hand.
-            here = fitted.units_of_new(panel.units()).tolist() if -1 in rows else []
+            here = fitted.units_of_new(panel.units()).tolist() if panel is not None and -1 in rows else []
             units = torch.tensor([here[i] if row < 0 else fitted.units[row] for i, row in enumerate(rows)])[view.order]
         return PanelView(view.order, vectors, view.positions, units)
 

@@ -198,13 +198,7 @@ class PretrainedMVPA(PanelModel):
         return numbers + [name for name in self.futr_cat_exog_list for _ in range(self._cat_emb_dim(name))]
 
     def predict(self, dataset: Any, *args: Any, h: int | None = None, **kwargs: Any) -> Any:
-        """Forecast a panel; called by `NeuralForecast.predict`, whose `h` may be any number of steps.
-
-        Raises
-        ------
-        ValueError
-            `NeuralForecast.explain` asks for an explanation.
-        """
+        """Forecast a panel, of any `h`; called by `NeuralForecast.predict`. Raises ValueError for `explain`."""
         if kwargs.get("explainer_config") is not None:
             raise ValueError(
                 f"explain() needs models without {self}: no gradient leads from a pretrained forecast back to the "
@@ -219,13 +213,7 @@ class PretrainedMVPA(PanelModel):
             self.h = self.horizon_backup = given
 
     def to_onnx(self, *args: Any, **kwargs: Any) -> None:
-        """Refused: ONNX has no operator for the regressions that are fitted inside the history.
-
-        Raises
-        ------
-        ValueError
-            Always.
-        """
+        """Raise ValueError: ONNX has no operator for the regressions that are fitted inside the history."""
         raise ValueError(
             f"{self} cannot be written as ONNX, which lacks what its regressions in the history need. Train MVPA, and "
             "write that"

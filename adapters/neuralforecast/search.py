@@ -33,10 +33,10 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from torch import nn
 
 from mvpa_ts.adapters.neuralforecast.base_model import SERIES, register
-from mvpa_ts.adapters.neuralforecast.model import MVPA
+from mvpa_ts.adapters.neuralforecast.model import MVPA, ONNX_OF
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.options import check_objects, check_whole
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import check_flags, warn
 from mvpa_ts.forecasting.series import SeriesBook
 
 _log = logging.getLogger(__name__)
@@ -183,7 +183,7 @@ class AutoMVPA(BaseAuto):
         pruner: optuna.pruners.BasePruner | None = None,
     ) -> None:
         check_whole(h=h, n_series=n_series, num_samples=num_samples)
-        check_objects(str, '"mine"', alias=alias)
+        check_objects(str, '"mine"', alias=alias, study_name=study_name)
         if time_budget is not None and not (isinstance(time_budget, Real) and time_budget > 0):
             raise ValueError(f"time_budget must be a positive number of seconds or None, got {time_budget!r}")
         check_objects(nn.Module, "MAE()", loss=loss, valid_loss=valid_loss)
@@ -213,6 +213,7 @@ class AutoMVPA(BaseAuto):
             ray_options=ray_options,
             optuna_options=optuna_options,
         )
+        check_flags(self, "refit_with_val", "verbose")
         self.pruner = pruner
         self.n_series = n_series
         self.storage = storage
@@ -244,6 +245,12 @@ class AutoMVPA(BaseAuto):
         panel.check_values(None)
         panel.check_dates()
         return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
+
+    def to_onnx(self, path: str | Path) -> None:
+        """Write the best network as ONNX, as `MVPA.to_onnx` does."""
+        if not hasattr(self, "model"):
+            raise ValueError(f"to_onnx needs a search that is over: {ONNX_OF}")
+        self.model.to_onnx(path)
 
     def _optuna_tune_model(self, **search: Any) -> optuna.Study:
         """Resume the study of this search, or begin it; `search` is what the host's method takes."""

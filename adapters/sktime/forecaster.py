@@ -224,11 +224,14 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
     def _refused_whole(self, y: Any, X: Any) -> Iterator[None]:
         """Check new rows, and leave the forecaster as it was where a call with them is refused."""
         frames.check_new_rows(y, X, getattr(self, "_cur_y", None))
-        before = dict(vars(self))
+        # Of a panel, the host updates a forecaster for each instance, one after the other.
+        several = [self, *np.ravel(getattr(self, "forecasters_", ()))]
+        before = [dict(vars(forecaster)) for forecaster in several]
         try:
             yield
         except BaseException:  # an interrupt, too
-            self.__dict__.update(before)  # the host moves the cutoff first, and forecasts would begin there
+            for forecaster, state in zip(several, before, strict=True):
+                vars(forecaster).update(state)  # the host moves the cutoff first, and forecasts would begin there
             raise
 
     def effects(self, coverage: float = 0.8) -> pd.DataFrame:

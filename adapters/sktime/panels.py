@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
-from sklearn.utils import check_random_state
 
 from mvpa_ts.adapters.options import Group, host_words
 from mvpa_ts.adapters.sktime.files import check_folder
@@ -136,20 +135,19 @@ class PanelEstimator(DictOptions):
         self, X: list[pd.DataFrame], y: np.ndarray, fit: Callable[..., Any], outputs: int, score: str, **others: Any
     ) -> Self:
         """Train by the core's `fit`; `score` names what a validation shows, `others` are those of `training_of`."""
-        from mvpa_ts.adapters.sktime.parameters import checked_device
+        from mvpa_ts.adapters.sktime.parameters import checked_device, seed_of
 
         series, parameters = arrays(X), self.get_params(deep=False)
         self._channel_names = list(X[0].columns)
         config = network_config(parameters, series, outputs)
         training = training_of(parameters, **others)
-        seed = int(check_random_state(self.random_state).randint(2**31))
         with progress_bar(self.verbose) as bar:
             self.fitted_ = fit(
                 series,
                 y,
                 config=config,
                 training=training,
-                seed=seed,
+                seed=seed_of(self.random_state),
                 progress=shown(bar, score),
                 device=checked_device(self.device),
             )

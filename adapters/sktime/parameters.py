@@ -7,6 +7,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from sklearn.utils import check_random_state
+
 from mvpa_ts.adapters.options import Group, forecasting_config, host_words, refuse_fields
 from mvpa_ts.adapters.sktime.columns import book_of
 from mvpa_ts.checks import check_flags, listed, warn
@@ -91,6 +93,15 @@ class DictOptions:
             # A dict of its own: clones share the one that they were made with.
             plain[group] = {**(whole or {}), **options} if options else whole
         return super().set_params(**plain)  # type: ignore[misc]
+
+
+def seed_of(random_state: Any) -> int:
+    """A seed from what scikit-learn takes for a random state; raises ValueError for anything else."""
+    try:
+        return int(check_random_state(random_state).randint(2**31))
+    except ValueError as error:
+        kinds = "None, a whole number from 0 to 2**32 - 1 or a numpy.random.RandomState"
+        raise ValueError(f"random_state must be {kinds}, got {random_state!r}") from error
 
 
 def checked_device(name: str) -> str:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
-from sklearn.utils import check_random_state
 from sktime.exceptions import NotFittedError
 from sktime.forecasting.base import ForecastingHorizon
 
 from mvpa_ts.adapters.sktime.columns import Columns, arranged, book_of
 from mvpa_ts.adapters.sktime.files import check_folder
 from mvpa_ts.adapters.sktime.frames import check_table, columns_of, frequency_of, panel_of
-from mvpa_ts.adapters.sktime.parameters import FINETUNING, checked_device, network_config, training_of
+from mvpa_ts.adapters.sktime.parameters import FINETUNING, checked_device, network_config, seed_of, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, check_parameters, side_by_side
 from mvpa_ts.checks import keep_whole
@@ -170,11 +169,8 @@ class Pretraining:
             channel_inputs,
             steps=self._finetune_steps,
             learning_rate=FINETUNING * self.learning_rate,
-            seed=self._seed(),
+            seed=seed_of(self.random_state),
         )
-
-    def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(2**31))
 
     def _train(
         self,
@@ -211,7 +207,7 @@ class Pretraining:
                 scalings=None if scaling is None else [scaling],
                 start=start,
                 channel_inputs=columns.channel_inputs,
-                seed=self._seed(),
+                seed=seed_of(self.random_state),
                 device=checked_device(self.device),
                 progress=progress,
             )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mvpa_ts.adapters.options import host_words
+
 if TYPE_CHECKING:
     from mvpa_ts.forecasting.pretrained.base import BaseForecaster
     from mvpa_ts.windows import Scaling, Series
@@ -37,7 +39,8 @@ class ShippedForecaster:
         """The forecaster of a name that the package knows, or of a folder."""
         from mvpa_ts.forecasting.pretrained import load_base
 
-        return cls(load_base(name), horizon, ordered)
+        with host_words({"name": "pretrained"}):
+            return cls(load_base(name), horizon, ordered)
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -144,7 +147,7 @@ def bounds_of_rows(bounded: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
     from mvpa_ts.forecasting.pretrained.pretrained import bounds_of
 
-    values = torch.from_numpy(rows)[None]
+    values = torch.tensor(rows)[None]
     lower, upper = bounds_of(bounded, values.nan_to_num(0.0), ~values.isnan())
     return lower.mT.numpy(), upper.mT.numpy()
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -152,17 +153,21 @@ class ForecastStream:
 
         Raises ValueError for another file, and for a forecaster that looks back at another number of rows.
         """
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
-        about = json.loads(str(arrays.pop("about", '""')))
-        if not isinstance(about, dict) or about.get("format") != _FORMAT:
-            raise ValueError(f"{path} must be a file of ForecastStream.save ({_FORMAT}), got another")
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = dict(file)
+            rows, location, scale, about = (arrays.pop(name) for name in ("rows", "location", "scale", "about"))
+            if (about := json.loads(str(about)))["format"] != _FORMAT:
+                raise ValueError(f"its format is {about['format']!r}")
+        except (ValueError, TypeError, KeyError, EOFError, BadZipFile) as error:
+            raise ValueError(
+                f"{path} must be a whole file of ForecastStream.save ({_FORMAT}), got another ({error})"
+            ) from error
         if about["lookback"] != forecaster.lookback:
             raise ValueError(
                 f"{path} holds a stream of a forecaster that looks back at {about['lookback']} rows, got one of "
                 f"{forecaster.lookback}: give the forecaster that it was saved with"
             )
-        rows, location, scale = (arrays.pop(name) for name in ("rows", "location", "scale"))
         inputs = {name: torch.from_numpy(values) for name, values in arrays.items()}
         stream = cls(
             forecaster, about["columns"], scaling=Scaling(location, scale), channel_inputs=inputs,
@@ -189,7 +194,10 @@ class ForecastStream:
                     f"them only: {', '.join(strange[:5]) or 'none, but one comes twice'}"
                 )
             rows = rows[self.columns] if hasattr(rows, "columns") else {name: rows[name] for name in self.columns}
-        values = np.asarray(list(rows.values()) if isinstance(rows, Mapping) else rows, dtype=float)
+        try:
+            values = np.asarray(list(rows.values()) if isinstance(rows, Mapping) else rows, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"rows must hold numbers, as many in each column, got others: {error}") from error
         values = values.T if isinstance(rows, Mapping) else values  # several rows in each column
         values = values[None] if values.ndim == 1 else values
         if values.ndim != 2 or values.shape[1] != len(self.columns):
@@ -207,12 +215,11 @@ class ForecastStream:
             raise ValueError(f"times must name each of the {count} rows, the next is {self.time + self.step}, got none")
         last = self.time
         for time in times:
-            if time != last + self.step:
-                raise ValueError(
-                    f"rows must go on at {last + self.step}, got {time}: give rows that are missing in between as NaN, "
-                    "and no row twice"
-                )
-            last = time
+            last = last + self.step  # as it was told first, whatever numpy or a table makes of it
+            if time != last:
+                got = repr(time) if isinstance(time, str) else time
+                advice = "give rows that are missing in between as NaN, and no row twice"
+                raise ValueError(f"rows must go on at {last}, got {got}: {advice}")
         return last
 
 

@@ -70,7 +70,16 @@ def test_in_sktime(tmp_path):
 
 @pytest.mark.usefixtures("exporter")
 @pytest.mark.filterwarnings("ignore")
-def test_in_neuralforecast(tmp_path):
+@pytest.mark.parametrize(
+    "places",
+    [
+        {"channel_order": ["c", "a", "b"]},
+        {"channel_order": "correlation"},
+        {"channel_positions": {"c": [0.0, 1.0], "a": [1.0, 1.0], "b": [3.0, 2.0]}},
+    ],
+    ids=["order", "correlation", "positions"],
+)
+def test_in_neuralforecast(tmp_path, places):
     pytest.importorskip("neuralforecast")
     from neuralforecast import NeuralForecast
     from neuralforecast.losses.pytorch import MQLoss
@@ -80,13 +89,16 @@ def test_in_neuralforecast(tmp_path):
     steps = pd.date_range("2024-01-01", periods=len(VALUES), freq="D")
     df = pd.concat([pd.DataFrame({"unique_id": name, "ds": steps, "y": VALUES[:, i]}) for i, name in enumerate(NAMES)])
     options: dict[str, Any] = {"h": 3, "input_size": 24, "n_series": 3, "max_steps": 3, "hidden_size": 8, **QUIET}
-    model = MVPA(loss=MQLoss(level=[80]), channel_order=["c", "a", "b"], network={"regressions": False}, **options)
+    model = MVPA(loss=MQLoss(level=[80]), network={"regressions": False}, **places, **options)
     forecaster = NeuralForecast([model], freq="D")
     forecaster.fit(df)
-    forecaster.models[0].to_onnx(tmp_path / "f.onnx")
-    quantiles = run(tmp_path / "f.onnx", VALUES[-24:])
-    frame = forecaster.predict()[["MVPA-lo-80", "MVPA-median", "MVPA-hi-80"]].to_numpy()
-    np.testing.assert_allclose(quantiles, frame.reshape(3, 3, 3).transpose(1, 0, 2), rtol=0, atol=1e-5 * VALUES.std())
+    frame = forecaster.predict()[["MVPA-lo-80", "MVPA-median", "MVPA-hi-80"]].to_numpy().reshape(3, 3, 3)
+    forecaster.save(tmp_path / "saved")
+    forecaster.predict(df.replace({"a": "c", "c": "a"}))  # the file is of the panel of the fit
+    for each in (forecaster, NeuralForecast.load(str(tmp_path / "saved"))):
+        each.models[0].to_onnx(tmp_path / "f.onnx")
+        quantiles = run(tmp_path / "f.onnx", VALUES[-24:])
+        np.testing.assert_allclose(quantiles, frame.transpose(1, 0, 2), rtol=0, atol=1e-5 * VALUES.std())
 
 
 def test_what_cannot_be_written_is_an_error(tmp_path, monkeypatch):
@@ -94,7 +106,7 @@ def test_what_cannot_be_written_is_an_error(tmp_path, monkeypatch):
     pytest.importorskip("neuralforecast")
     from neuralforecast.losses.pytorch import DistributionLoss
 
-    from mvpa_ts.adapters.neuralforecast import MVPA
+    from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
     from mvpa_ts.adapters.sktime import MVPAForecaster
 
     y, X = pd.DataFrame(VALUES, columns=NAMES), pd.DataFrame({"price": np.arange(150.0)})
@@ -108,7 +120,11 @@ def test_what_cannot_be_written_is_an_error(tmp_path, monkeypatch):
         MVPA(futr_exog_list=["price"], **options).to_onnx(path)
     with pytest.raises(ValueError, match="got DistributionLoss and windows that the host scales"):
         MVPA(loss=DistributionLoss("Normal"), **options).to_onnx(path)
+    for unfitted in (MVPA(**options), AutoMVPA(3, 3)):
+        with pytest.raises(ValueError, match=r"fit, and take forecaster\.models\[0\], for a NeuralForecast"):
+            unfitted.to_onnx(path)
+    trained = MVPAForecaster(max_steps=1, dim=4).fit(y, fh=[1])
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ImportError, match=r'to_onnx needs onnx: pip install "\.\[onnx\]"'):
-        MVPA(**options).to_onnx(path)
+        trained.to_onnx(path)
     assert not path.exists()

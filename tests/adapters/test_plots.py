@@ -76,6 +76,8 @@ def test_what_cannot_be_drawn_is_an_error(monkeypatch):
         plots.forecast(df, pd.DataFrame({"a": [1.0]}))
     with pytest.raises(ValueError, match=r"series must be in df and in forecast, got \['c'\]"):
         plots.forecast(df, df.rename(columns={"y": "naive"}), series=["c"])
+    with pytest.raises(ValueError, match=r"df must be a frame, or a series of pandas, got ndarray"):
+        plots.forecast(np.zeros((3, 2)), df)
     with pytest.raises(ValueError, match="pred_interval is for sktime"):
         plots.forecast(df, df.rename(columns={"y": "naive"}), pd.DataFrame())
     with pytest.raises(ValueError, match="must be a fitted NeuralForecast"):
@@ -127,6 +129,8 @@ def test_channels_of_the_pretrained_forecaster_in_neuralforecast():
     forecaster.fit(rows.rename(columns={"unique_id": "sensor"}), id_col="sensor")
     axis = plots.channels(forecaster).axes[0]
     assert [label.get_text() for label in axis.get_xticklabels()] == ["b", "a"]
+    with pytest.raises(ValueError, match="model must be the number of a model, 0 to 0, got 'MVPA'"):
+        plots.channels(forecaster, model="MVPA")
 
 
 def test_anomalies_are_points_and_full_where_their_source_is():

@@ -267,6 +267,10 @@ def test_inputs_that_do_not_fit(network):
             forecast_quantiles(network, x, horizon=horizon)
     with pytest.raises(ValueError, match=r"x must be a torch\.Tensor, got ndarray"):
         forecast_quantiles(network, x.numpy(), horizon=2)
+    with pytest.raises(ValueError, match=r"x must be float32 or float64, got torch\.float16: give x\.float"):
+        forecast_quantiles(load_base(), x.half(), horizon=2)
+    with pytest.raises(ValueError, match=r"network must be a BaseForecaster, such as load_base\('base'\), got 'base'"):
+        forecast_quantiles("base", x, horizon=2)
     with pytest.raises(ValueError, match="x must hold finite numbers where they are observed"):
         forecast_quantiles(network, x * torch.nan, torch.ones_like(x, dtype=torch.bool), horizon=2)
     with pytest.raises(ValueError, match=r"levels must be numbers within \(0, 1\), got \[0.5, 1.5\]"):

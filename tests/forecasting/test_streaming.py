@@ -108,6 +108,13 @@ def test_times_are_checked_saved_and_loaded(fitted, tmp_path, kind):
     np.testing.assert_allclose(again.predict(), fresh, rtol=0, atol=1e-5 * ROWS.std())
 
 
+def test_times_of_numpy_leave_the_clock_as_it_was(fitted, tmp_path):
+    index = pd.date_range("2024-01-01", periods=4)
+    stream = ForecastStream(fitted, ["a", "b", "c"], scaling=Scaling.of(ROWS), time=index[0], step=index.freq)
+    stream.update(ROWS[:2], index[1:3].to_numpy()).save(tmp_path / "stream.npz")
+    assert ForecastStream.load(tmp_path / "stream.npz", fitted).update(ROWS[:1], index[3:]).time == index[3]
+
+
 def test_what_does_not_fit_is_an_error(stream, fitted, tmp_path):
     with pytest.raises(ValueError, match="before predict"):
         stream.predict()
@@ -117,11 +124,15 @@ def test_what_does_not_fit_is_an_error(stream, fitted, tmp_path):
         stream.update({"a": 1.0, "b": 2.0})
     with pytest.raises(ValueError, match=r"\(n, 3\)"):
         stream.update(ROWS[:3, :2])
+    with pytest.raises(ValueError, match=r"rows must hold numbers, as many in each column, got others: .*'x'"):
+        stream.update([1.0, 2.0, "x"])
     with pytest.raises(ValueError, match="got inf"):
         stream.update([1.0, 2.0, np.inf])
     np.savez(tmp_path / "other.npz", rows=ROWS)
-    with pytest.raises(ValueError, match="must be a file of ForecastStream"):
-        ForecastStream.load(tmp_path / "other.npz", fitted)
+    (tmp_path / "other.txt").write_text("rows")
+    for name in ("other.npz", "other.txt"):
+        with pytest.raises(ValueError, match="must be a whole file of ForecastStream"):
+            ForecastStream.load(tmp_path / name, fitted)
     stream.update(ROWS[:3]).save(tmp_path / "stream.npz")
     config = ForecastingConfig(horizon=4, lookback=32, num_outputs=9)
     other = fit_forecaster([Series(ROWS)], config, ForecasterTraining(steps=0))

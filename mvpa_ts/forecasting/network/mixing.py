@@ -150,9 +150,9 @@ class ChannelMixing(nn.Module):
 
     def _position_scores(self, positions: Tensor) -> Tensor:
         offset = positions[:, None] - positions
-        precise = positions if positions.dtype == torch.float64 else positions.float()  # a CPU has no other cdist
-        far = torch.cdist(precise, precise).to(positions.dtype).fill_diagonal_(torch.inf)
-        unit = far.amin(1).median() if len(positions) > 1 else far.new_ones(())
+        far = torch.linalg.vector_norm(offset, dim=-1) + torch.diag(positions.new_full((len(positions),), torch.inf))
+        # ONNX has neither cdist nor a median.
+        unit = far.amin(1).sort().values[(len(far) - 1) // 2] if len(far) > 1 else far.new_ones(())
         offset = offset / unit.clamp(min=torch.finfo(unit.dtype).eps)
         away = (offset - self.centre[:, None, None]) * (-self.log_width[:, None, None]).exp()
         return -away.square().sum(-1)

@@ -58,7 +58,7 @@ def load_base(name: str | Path = "base") -> BaseForecaster:
     FileNotFoundError
         There is no such forecaster.
     ValueError
-        The folder holds something else, or weights that do not fit.
+        `name` is no text or path, or the folder holds something else, or weights that do not fit.
 
     Examples
     --------
@@ -67,6 +67,8 @@ def load_base(name: str | Path = "base") -> BaseForecaster:
     >>> load_base("base")(torch.randn(1, 48, 3)).shape  # 48 steps of three series
     torch.Size([1, 64, 3, 9])
     """
+    if not isinstance(name, (str, Path)):
+        raise ValueError(f"name must be 'base', 'small' or a folder, got {name!r}")
     if str(name) in NAMES:
         with resources.as_file(resources.files("mvpa_ts.forecasting.pretrained") / "weights" / str(name)) as folder:
             return _read(folder)
@@ -153,6 +155,8 @@ def forecast_quantiles(
         A series has fewer than 16 observed steps, or values outside `bounded`. A covariate goes over the range of its
         history by more than a tenth of it in the future: it then counts as that.
     """
+    if not hasattr(network, "checked_mask"):
+        raise ValueError(f"network must be a BaseForecaster, such as load_base('base'), got {network!r:.100}")
     mask = network.checked_mask(x, mask, horizon)
     x = x.masked_fill(~mask, 0.0)
     if not x.isfinite().all():

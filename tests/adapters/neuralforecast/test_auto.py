@@ -22,6 +22,7 @@ from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
 from optuna.trial import TrialState
 from support.made_up_networks import SMALL
 
+from mvpa_ts import plots
 from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
 from mvpa_ts.adapters.neuralforecast import search as search_module
 from mvpa_ts.adapters.neuralforecast.search import opened, opened_database
@@ -287,6 +288,7 @@ def test_options_of_the_host_win(url, panel, forecaster):
 def test_save_and_load(tmp_path, panel, forecaster):
     fitted = forecaster(AutoMVPA(6, 3, config=config, num_samples=1, storage=None, loss=MQLoss(level=[80])))
     fitted.fit(panel(3), val_size=6)
+    assert plots.channels(fitted).axes[0].get_ylabel() == "forecast channel"
     fitted.save(str(tmp_path / "saved"))
     loaded = NeuralForecast.load(str(tmp_path / "saved"))
     assert type(loaded.models[0]) is MVPA

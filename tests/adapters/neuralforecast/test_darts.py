@@ -44,3 +44,15 @@ def test_the_pretrained_forecaster_trains_nothing_and_forecasts_what_its_network
     rows = torch.tensor(panel.values()[None, -60:])
     median = forecast_quantiles(load_base("base"), rows, None, horizon=12, levels=[0.5], season=12)[0, ..., 0]
     np.testing.assert_allclose(forecast, median.detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("given", ["channel_order", "channel_positions"])
+def test_places_of_columns_that_darts_names_to_nobody_are_said(given):
+    places = {"channel_order": ["b", "a"], "channel_positions": {"b": 0.0, "a": 3.0}}[given]
+    model = NeuralForecastModel(
+        input_chunk_length=24, output_chunk_length=2, model=PretrainedMVPA, model_kwargs={given: places}, n_epochs=0,
+        pl_trainer_kwargs=QUIET,
+    )  # fmt: skip
+    with pytest.warns(UserWarning, match="in the order of their names, 'a', 'b', since this host hands on no names"):
+        model.fit(season(60, 2)).predict(2)

@@ -78,7 +78,11 @@ def test_unseen_categories_are_forecast(tiny, exogenous, forecaster):
     cardinalities = {"cat_exog_list": ["day"], "categorical_cardinalities": {"day": 3}}
     fitted = forecaster(tiny(3, futr_exog_list=["day"], **cardinalities))
     fitted.fit(past)
-    assert np.isfinite(fitted.predict(futr_df=future.assign(day="never seen"))["MVPA"]).all()
+    with pytest.warns(UserWarning, match="column 'day' has categories that the fit did not have, 'never seen': they"):
+        assert np.isfinite(fitted.predict(futr_df=future.assign(day="never seen"))["MVPA"]).all()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="column 'day'")
+        fitted.predict(futr_df=future)
 
 
 def test_a_series_driven_by_its_future_column_is_learnt(tiny, panel, forecaster):

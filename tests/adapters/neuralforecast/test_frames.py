@@ -73,6 +73,17 @@ def test_frames_that_would_be_misread_are_refused(case, panel, tiny, forecaster)
             call(change(frame))
 
 
+def test_dates_that_would_begin_anew_are_named(panel, tiny, forecaster):
+    df = panel(2, rows=40, integer=True)
+    df["ds"] = (df["ds"] + 85).astype("int8")  # the last is 124, and the largest number 127
+    for frame in (df, pl.from_pandas(df)):
+        with pytest.raises(ValueError, match="'ds' of a type that holds those of the forecast, too, got int8 up to 12"):
+            forecaster(tiny(2), 1).fit(frame)
+    shorter = forecaster(tiny(2, h=3), 1)
+    shorter.fit(df)
+    assert shorter.predict()["ds"].to_list() == [125, 126, 127] * 2
+
+
 def test_other_tables_are_named(panel, tiny, forecaster):
     frame = panel(2).assign(x=1.0)
     static = pd.DataFrame({"unique_id": ["s00", "s01"], "z": [1.0, 2.0]})
@@ -129,11 +140,16 @@ def test_cross_validation_has_no_target_on_masked_rows(refit, library, panel, ti
         np.testing.assert_allclose(again["y"], table["y"], rtol=1e-6)
 
 
-def test_effects_refuse_what_fit_refuses(panel):
+def test_effects_refuse_and_take_what_fit_does(panel):
     model = MVPA.from_pretrained("base", h=3, futr_exog_list=["x"])
     frame = panel(2).assign(x=lambda df: np.arange(len(df)) % 7.0)
     with pytest.raises(ValueError, match="df must hold real numbers in column 'x', got 1j in row 0"):
         model.effects(frame.assign(x=1j))
+    frame["ds"] = np.tile(pd.date_range("2024-01-01", periods=60), 2)
+    days = pl.from_pandas(frame).with_columns(pl.col("ds").cast(pl.Date))
+    pyarrow = frame.assign(ds=frame["ds"].astype("timestamp[ns][pyarrow]"))
+    for same in (days, pyarrow):  # which fit takes, too
+        pd.testing.assert_frame_equal(model.effects(same), model.effects(frame))
 
 
 def test_categories_of_numbers_are_no_numbers(panel: Callable, tiny: Callable, forecaster: Callable) -> None:

@@ -122,6 +122,8 @@ def test_what_does_not_fit():
         MVPA.from_pretrained("base", h=3, stat_exog_list=["area"])
     with pytest.raises(FileNotFoundError, match="there is no pretrained forecaster 'large': take 'base', which"):
         MVPA.from_pretrained("large", h=3)
+    with pytest.raises(ValueError, match="name must be 'base', 'small' or a folder, got None"):
+        MVPA.from_pretrained(None, h=3)
     for name, value in {"channel_window": 1, "hidden_size": 64, "components": ["content"]}.items():
         with pytest.raises(ValueError, match=f"{name} must be left out: a pretrained forecaster has its network"):
             MVPA.from_pretrained("base", h=3, **{name: value})

@@ -160,6 +160,8 @@ def test_a_named_study_of_another_search_is_reported(changed, named, tmp_path, s
         ({"valid_loss": MQLoss}, "valid_loss must be .* got the class MQLoss: call it"),
         ({"config": "abc"}, "config must be a function of a trial .* got 'abc'"),
         ({"config": lambda trial: None}, "config must return a dict of MVPA's arguments, got None"),
+        ({"refit_with_val": "yes"}, "refit_with_val must be True or False, got 'yes'"),
+        ({"study_name": 3}, 'study_name must be None or an object such as "mine", got 3'),
         ({"storage": Path("sweep.sqlite")}, "storage must be None or an object such as \"sqlite:///sweep.sqlite\""),
     ],
 )  # fmt: skip

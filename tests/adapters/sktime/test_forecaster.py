@@ -513,6 +513,17 @@ def test_rows_that_are_refused_leave_the_forecaster_as_it_was(options, method):
         pd.testing.assert_series_equal(forecaster.predict(), expected)
 
 
+def test_an_instance_that_is_refused_leaves_the_others_as_they_were():
+    y = pd.concat({"a": waves(columns=1), "b": 5.0 + waves(columns=1)}, names=["instance", "time"])
+    begin, new = y.groupby(level=0, group_keys=False).head(-5), y.groupby(level=0, group_keys=False).tail(5).copy()
+    forecaster = MVPAForecaster(pretrained="base").fit(begin, fh=[1, 2])
+    expected = forecaster.predict()
+    new.loc["b"] = np.inf  # "a" is updated first
+    with pytest.raises(ValueError, match="finite"):
+        forecaster.update(new, update_params=False)
+    pd.testing.assert_frame_equal(forecaster.predict(), expected)
+
+
 @pytest.mark.parametrize("update_params", [True, False])
 def test_update_predict_single_gives_a_series_for_a_series(update_params):
     y = waves()["c0"]

@@ -139,6 +139,12 @@ def test_steps_of_later_training_are_checked_by_fit(steps: float, message: str, 
         MVPAForecaster(pretrained=pretrained, finetune_steps=steps, max_steps=1).fit(waves(), fh=[3])
 
 
+@pytest.mark.parametrize("random_state", ["a", -1, 1.5])
+def test_a_random_state_of_a_wrong_kind_is_named(random_state):
+    with pytest.raises(ValueError, match=f"random_state must be None, a whole number .* got {random_state!r}"):
+        MVPAForecaster(max_steps=1, random_state=random_state).fit(waves(), fh=[3])
+
+
 @pytest.mark.parametrize("name", ["individual", "bounded", "phase_weights"])
 def test_switches_are_true_or_false(name: str):
     options = {name: "no"} if name in ("individual", "bounded") else {"network": {name: "no"}, "sp": 3}

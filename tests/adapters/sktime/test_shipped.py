@@ -112,6 +112,8 @@ def test_what_it_does_not_use_is_refused():
         FileNotFoundError, match=r"there is no pretrained forecaster 'bases': take 'base', which .* or a folder"
     ):
         base(pretrained="bases").fit(y, fh=[1])
+    with pytest.raises(ValueError, match="pretrained must be 'base', 'small' or a folder, got True"):
+        base(pretrained=True).fit(y, fh=[1])
 
 
 def test_places_are_read_without_training():
