@@ -176,8 +176,11 @@ class ClassRegression(Baseline):
     def __post_init__(self) -> None:
         for row in (self.center, self.scale, *self.weights):
             check_numbers([*row], NUM_FEATURES, "center, scale and each row of weights")
-        if len(self.weights) != len(self.names) or len(self.bias) != len(self.names) or min(self.scale) <= 0:
-            raise ValueError("weights and bias must have a row for each of names, and scale must be positive")
+        check_numbers([*self.bias], len(self.names), "bias")
+        if not all(isinstance(name, str) for name in self.names):
+            raise ValueError(f"names must be text, got {self.names!r}")
+        if len(self.weights) != len(self.names) or min(self.scale) <= 0:
+            raise ValueError("weights must have a row for each of names, and scale must be positive")
 
     @classmethod
     def fit(cls, names: Sequence[str], features: Floats, labels: npt.NDArray[np.intp]) -> ClassRegression:
@@ -335,7 +338,7 @@ def load_baseline(name: str | os.PathLike[str]) -> Baseline:
     fields = read_config(path)
     kinds: Mapping[Any, type[Baseline]] = {item.kind: item for item in (LineLength, Regression, ClassRegression)}
     kind = fields.pop("baseline", None)
-    if kind not in kinds:
+    if str(kind) not in kinds:
         raise ValueError(f"baseline in {path} must be one of {', '.join(kinds)}, got {kind!r}")
     try:
         return kinds[kind](**fields)

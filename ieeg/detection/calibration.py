@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import check_numbers, warn
 from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, length, readable
 from mvpa_ts.ieeg.detection.detector import Detector
@@ -151,8 +151,15 @@ def load_calibration(path: str | os.PathLike[str]) -> Calibration:
     if fields.pop("calibration", None) != 1:
         raise ValueError(f"{path} is no calibration: mvpformer calibrate writes one")
     try:
+        own = fields.get("own_threshold")
+        counts = [fields[name] for name in ("per_day", "confidence", "hours", "alarms")]
+        check_numbers(
+            counts if own is None else [*counts, own], None, "per_day, confidence, hours, alarms, own_threshold"
+        )
         rules: dict[str, Any] = {n: math.inf if v == "none" else v for n, v in fields.pop("rules").items()}
-        return Calibration(rules=EventRules(**rules), channel_names=tuple(fields.pop("channel_names", ())), **fields)
+        return Calibration(
+            rules=EventRules(**rules), channel_names=tuple(map(str, fields.pop("channel_names", ()))), **fields
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is no calibration: {error}") from error
 

@@ -13,8 +13,11 @@ from mvpa_ts.classification.training import ClassificationTraining, fit_classifi
 from mvpa_ts.forecasting.fitted import FittedForecaster, fit_forecaster
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.training import ForecasterTraining
-from mvpa_ts.ieeg import Detector, MVPFormer, Recording, load_released, mvpformer_tiny
+from mvpa_ts.ieeg import Detector, MVPFormer, Recording, Segments, load_released, mvpformer_tiny
+from mvpa_ts.ieeg.detection.baselines import ClassRegression, LineLength, Regression, load_baseline
+from mvpa_ts.ieeg.detection.calibration import calibrate_scores, load_calibration
 from mvpa_ts.ieeg.detection.detection import read_detection
+from mvpa_ts.ieeg.detection.rules import EventRules
 from mvpa_ts.ieeg.detection.saved import read_run
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.ieeg.model.lora import load_finetuned, prepared, save_finetuned, with_head
@@ -146,7 +149,33 @@ def read_saved(folder: Path) -> None:
         assert 0 <= result.hours_skipped * 3600 <= result.duration + 1
 
 
+def make_baselines(folder: Path) -> None:
+    row = np.linspace(0.1, 1.0, 18).tolist()
+    LineLength(12.5).save(folder / "line-length.json")
+    Regression(row, row, row, 0.5).save(folder / "regression.json")
+    ClassRegression(["awake", "asleep"], row, row, [row, row[::-1]], [0.0, 0.5]).save(folder / "classes.json")
+
+
+def read_baselines(folder: Path) -> None:
+    for file in folder.glob("*.json"):
+        for values in load_baseline(file).probabilities(Segments(recording())):
+            assert ((values >= 0) & (values <= 1)).all()
+
+
+def make_calibration(folder: Path) -> None:
+    scores = np.random.default_rng(0).uniform(0, 0.5, 7200)
+    calibrate_scores([(scores, 5.0 * np.arange(7200))], per_day=6.0, rules=EventRules()).save(folder / "c.json")
+
+
+def read_calibration(folder: Path) -> None:
+    calibration = load_calibration(folder / "c.json")
+    str(calibration)
+    calibration.warn_of_another(recording())
+
+
 FORMATS = (
+    Format("baselines", make_baselines, read_baselines, ("*.json",)),
+    Format("calibration", make_calibration, read_calibration, ("c.json",)),
     Format("model folder", make_model, read_model, ("m/*.json", "m/*.safetensors")),
     Format("adapter folder", make_adapter, read_adapter, ("m/**/*",)),
     Format("released checkpoints", make_released, read_released, ("*.ckpt", "*.safetensors")),
