@@ -85,8 +85,7 @@ def forecast(df: Any, forecast: Any, pred_interval: Any = None, *, series: Itera
         for label, values in middle.items():
             axis.plot(steps, values, label=label)
         axis.set_title(str(name))
-    axes[0].legend(loc="upper left", fontsize="small")
-    figure.autofmt_xdate()  # dates of hours would lie over each other
+    axes[0].legend(loc="best", fontsize="small")
     return figure
 
 
@@ -121,7 +120,7 @@ def anomalies(found: Any, *, series: Iterable[Any] | None = None) -> Figure:
     >>> [line.get_label() for line in figure.axes[0].lines]
     ['observed', 'expected', 'anomaly', 'anomaly and its source']
     """
-    rows = dict(iter(_of_pandas(found).sort_values("ds").groupby("unique_id", sort=False)))
+    rows = {name: row.sort_values("ds") for name, row in _of_pandas(found).groupby("unique_id", sort=False)}
     names = _chosen(series, rows, "found")[: _MOST if series is None else None]
     if strange := [name for name in names if name not in rows]:
         raise ValueError(f"series must be in found, got {strange[:5]}; found has {list(rows)[:5]}")
@@ -136,8 +135,7 @@ def anomalies(found: Any, *, series: Iterable[Any] | None = None) -> Figure:
         ):
             axis.plot(row["ds"][chosen], row["y"][chosen], "o", color="tab:red", markerfacecolor=fill, label=label)
         axis.set_title(str(name))
-    axes[0].legend(loc="upper left", fontsize="small")
-    figure.autofmt_xdate()
+    axes[0].legend(loc="best", fontsize="small")
     return figure
 
 
@@ -244,6 +242,8 @@ def _figure(count: int, available: int = 0) -> tuple[Figure, list[Any]]:
     figure, axes = pyplot.subplots(
         rows, columns, figsize=(5 * columns, (2.5 if count > 1 else 4) * rows), squeeze=False, layout="constrained"
     )
+    for axis in axes.flat:  # dates of hours would lie over each other
+        axis.tick_params("x", rotation=30)
     for empty in axes.flat[count:]:
         empty.remove()
     if available > count:

@@ -214,6 +214,8 @@ def check_table(argument: str, table: Any) -> None:
         kind = column.dtype
         if pd.api.types.is_complex_dtype(kind) or not pd.api.types.is_numeric_dtype(kind):
             advice = f"take {argument}[{name!r}].astype(float), or leave it out"
+            if pd.to_numeric(column.astype(object), errors="coerce").isna().any():
+                advice = f"pd.get_dummies({argument}, columns=[{name!r}], dtype=float) makes a column of each value"
             if pd.api.types.is_complex_dtype(kind):
                 advice = f"{_REAL}, or leave it out"
             elif pd.api.types.is_datetime64_any_dtype(kind):

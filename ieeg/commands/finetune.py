@@ -42,7 +42,7 @@ Teach a pretrained MVPFormer to tell whether the last 5 s of a window lie in a s
   mvpformer finetune --classes awake sleep --recordings a.edf b.edf --validation-recordings c.edf --output runs/states
   mvpformer finetune validate --config tiny --model.base runs/tiny/model --output runs/seizures --ckpt_path last
 
---classes learns classes of your own in place of seizures: 'mvpformer finetune --classes --help' says how.
+--classes learns classes of your own in place of seizures: 'mvpformer finetune --classes A B --help' says how.
 
 --members 3 (as in --config patient) trains three networks, one after the other; the detector takes the mean of their
 logits. The other two lie in DIR/networks. 'validate' measures the first.

@@ -159,7 +159,7 @@ class ScoringTask:
             )
         if detection.reference and not count:
             line += (
-                f". Marked are {len(detection.reference)}: finetune learns from marked seizures, and with a lower "
+                f". The file marks {len(detection.reference)}: finetune learns from marked seizures, and with a lower "
                 "--threshold more are found, and more false ones"
             )
         return line, of_recording(recording.name, detection.provenance.dropped, detection.provenance.notes)

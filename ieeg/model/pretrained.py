@@ -9,7 +9,7 @@ from typing import Any
 
 from mvpa_ts.checks import warn
 from mvpa_ts.files import read_config, write_text
-from mvpa_ts.ieeg.constants import DEMO, DEMO_BASE, HUB_PREFIX, SAMPLING_RATE, SEGMENT_SECONDS
+from mvpa_ts.ieeg.constants import CLASSES, DEMO, DEMO_BASE, HUB_PREFIX, SAMPLING_RATE, SEGMENT_SECONDS
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.weights import CONFIG_NAME
 
@@ -149,7 +149,8 @@ def _nearby_model(path: Path, name: str) -> str:
     """The model near a path in the folder of a run, which holds model/, adapter/ and checkpoints/last.ckpt."""
     # Users name the run's folder or its checkpoint where the model's folder is meant.
     near = (path / "model", path.parent, path.parent / "model", path.parent.parent / "model")
-    meant = next((folder for folder in near if (folder / name).is_file()), None)
+    classes = path / f"{CLASSES}.json"
+    meant = classes if classes.is_file() else next((folder for folder in near if (folder / name).is_file()), None)
     return "" if meant is None else f": did you mean {meant}?"
 
 

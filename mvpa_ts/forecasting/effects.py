@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.forecasting.network.closed_form import regressed_effects
 from mvpa_ts.windows import Scaling
 
@@ -76,7 +77,7 @@ def effects_table(
         if np.isinf(numbers).any():
             raise ValueError(f"{what} must hold finite numbers, or NaN where missing, got infinite ones")
     features = np.broadcast_to(features[:, None] if features.ndim == 2 else features, (*values.shape, len(covariates)))
-    outcome, rows = Scaling.of(values), []
+    outcome, rows, alike = Scaling.of(values), [], {}
     scaled, observed = torch.tensor(outcome.apply(values)).nan_to_num(0.0), torch.tensor(~np.isnan(values))
     reach = float(torch.special.ndtri(torch.tensor(0.5 + coverage / 2, dtype=torch.float64)))
     for column, name in enumerate(series):
@@ -89,11 +90,15 @@ def effects_table(
                 scaled[:, column, None], observed[:, column, None], torch.tensor(unit.apply(x)[:, varies]), season
             )
             found[:, varies] = math.nan if fit is None else fit
+            if fit is not None:
+                alike |= dict.fromkeys(map(str, np.array(covariates)[varies & np.isnan(found[0])]))
         effect, error = found * outcome.scale[column] / unit.scale
         rows += [
             (name, covariate, middle, middle - half, middle + half)
             for covariate, middle, half in zip(covariates, effect, reach * error, strict=True)
         ]
+    if alike:
+        warn(f"effects of {listed([*alike])} are NaN, for the others and the season tell the same: leave one out")
     return pd.DataFrame(rows, columns=["unique_id", "covariate", "effect", "lower", "upper"])
 
 

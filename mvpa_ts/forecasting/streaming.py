@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mvpa_ts.checks import listed
 from mvpa_ts.files import write_bytes
 from mvpa_ts.forecasting.series import plain
 from mvpa_ts.windows import Scaling, Series
@@ -188,10 +189,10 @@ class ForecastStream:
             names = list(rows)
         if names is not None and names != self.columns:
             if set(names) != set(self.columns) or len(names) != len(self.columns):
-                strange = sorted(map(repr, set(names) ^ set(self.columns)))
+                strange, own = sorted(map(repr, set(names) ^ set(self.columns))), listed(list(map(repr, self.columns)))
                 raise ValueError(
-                    f"rows must have the columns of the stream, {self.columns[:5]}, each once; these are in one of "
-                    f"them only: {', '.join(strange[:5]) or 'none, but one comes twice'}"
+                    f"rows must have the columns of the stream, {own}, each once; these are in one of them only: "
+                    f"{listed(strange) or 'none, but one comes twice'}"
                 )
             rows = rows[self.columns] if hasattr(rows, "columns") else {name: rows[name] for name in self.columns}
         try:

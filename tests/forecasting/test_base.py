@@ -229,7 +229,7 @@ def test_files(network, tmp_path):
     (tmp_path / "mine" / "config.json").write_text('{"dim": 16, "width": 3}')
     with pytest.raises(ValueError, match="has fields that BaseConfig does not know"):
         load_base(tmp_path / "mine")
-    with pytest.raises(FileNotFoundError, match="take 'base', which the package holds, or a folder"):
+    with pytest.raises(FileNotFoundError, match="take 'base' or 'small', which the package holds, or a folder"):
         load_base(tmp_path / "other")
     with torch.no_grad():
         network.correction.weight[0, 0] = torch.nan

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib import resources
@@ -74,9 +73,8 @@ def load_base(name: str | Path = "base") -> BaseForecaster:
             return _read(folder)
     folder = Path(name)
     if not (folder / CONFIG_NAME).is_file():
-        nearest = (difflib.get_close_matches(str(name), NAMES, 1, cutoff=0.0) or NAMES)[0]
         raise FileNotFoundError(
-            f"there is no pretrained forecaster {str(name)!r}: take {nearest!r}, which the package holds, "
+            f"there is no pretrained forecaster {str(name)!r}: take 'base' or 'small', which the package holds, "
             f"or a folder with {CONFIG_NAME}"
         )
     return _read(folder)

@@ -120,7 +120,7 @@ def test_what_does_not_fit():
         MVPA.from_pretrained("base", h=3, loss=DistributionLoss("Normal"))
     with pytest.raises(ValueError, match="stat_exog_list must be left out: a pretrained forecaster"):
         MVPA.from_pretrained("base", h=3, stat_exog_list=["area"])
-    with pytest.raises(FileNotFoundError, match="there is no pretrained forecaster 'large': take 'base', which"):
+    with pytest.raises(FileNotFoundError, match="no pretrained forecaster 'large': take 'base' or 'small', which"):
         MVPA.from_pretrained("large", h=3)
     with pytest.raises(ValueError, match="name must be 'base', 'small' or a folder, got None"):
         MVPA.from_pretrained(None, h=3)

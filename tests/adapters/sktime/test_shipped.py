@@ -109,7 +109,8 @@ def test_what_it_does_not_use_is_refused():
         with pytest.raises(ValueError, match=message):
             base(**changes).fit(y, fh=[1])
     with pytest.raises(
-        FileNotFoundError, match=r"there is no pretrained forecaster 'bases': take 'base', which .* or a folder"
+        FileNotFoundError,
+        match=r"no pretrained forecaster 'bases': take 'base' or 'small', which .* or a folder",
     ):
         base(pretrained="bases").fit(y, fh=[1])
     with pytest.raises(ValueError, match="pretrained must be 'base', 'small' or a folder, got True"):
