@@ -251,17 +251,17 @@ def _led(z: Tensor, counts: Tensor | None, h: int, back: int, bounds: tuple[Tens
         weighed = rows if counts is None else rows * counts[:, ends + 1].mT[..., None]
         grams.append(weighed.mT @ rows)
         crosses.append(weighed.mT @ z[:, ends + 1].mT[..., None])
-        read.append(F.pad((read_back - 1 - steps) * C + series, (1, 0), value=read_back * C))
+        read.append(F.pad((read_back - 1 - steps) * C + series + 1, (1, 0)))
         starts.append(z[:, T - read_back : T])
     weights = _solved(torch.cat(grams), torch.cat(crosses))[0][..., 0]  # [2·B, C, 6]
     index, forecasts = torch.cat(read).flatten(1), []
-    values = F.pad(torch.cat(starts).flatten(1), (0, 1), value=1.0)  # the constant is read at the end
-    one = values[:, -1:]
+    values = F.pad(torch.cat(starts).flatten(1), (1, 0), value=1.0)  # the constant is read at the beginning
+    one = values[:, :1]
     lowest, highest = (bound.repeat(2, 1) for bound in bounds)
     for _ in range(max(h, back)):
         step = (values.gather(1, index).view_as(weights) * weights).sum(2)
         forecasts.append(torch.minimum(torch.maximum(step, lowest), highest))
-        values = torch.cat([values[:, C:-1], forecasts[-1], one], 1)
+        values = torch.cat([one, values[:, 1 + C :], forecasts[-1]], 1)
     led, tried = torch.stack(forecasts, 1).chunk(2)
     return led[:, :h], tried[:, :back]
 
