@@ -37,8 +37,8 @@ BIAS, THRESHOLD = 0.5, 10.0
 EDGES = (1.0, 2.4, 3.4, 4.4, 5.4, 6.4, 7.4, 8.4, 9.4, 10.9, 12.4, 14.0, 16.0, 18.0, 20.0, 22.0, 24.0, 28.0, 32.0, 48.0,
          97.0)  # fmt: skip
 # Seconds that are compared before and after a change; share of the strongest change that counts as one; seconds from
-# the event's onset back to a change that counts by exp(−½); channels whose common change is looked for in all, unless a
-# fourth are more; seconds after the start that tell who was first. Chosen on 128 made-up subjects of other seeds than
+# the event's onset back to a change that counts by exp(−½); channels whose common change is looked for in all, or a
+# fourth of all if that is more; seconds after the start that tell who was first. Chosen on 128 made-up subjects of other seeds than
 # the table's, and looked at on 64 further ones.
 COMPARED, SHARE, EARLIER, ALIKE, FIRST = 10.0, 0.4, 5.0, 5, 6.0
 # Spectra of one second, four a second.
@@ -156,12 +156,12 @@ def onset_map(segments: Segments, event: tuple[float, float], detector: Scorer |
     start = float(onsets[strong].min()) if strong.any() else math.nan
     rise = np.zeros(len(strength))
     if strong.any():
-        late = np.where(strong | (onsets >= start), strength / (np.maximum(onsets - start, 0.0) + TAU), 0.0)
+        over_delay = np.where(strong | (onsets >= start), strength / (np.maximum(onsets - start, 0.0) + TAU), 0.0)
         middle = int(np.searchsorted(begin + times, start))
         before = energy[..., max(0, middle - round(COMPARED / STEP)) : max(1, middle)].mean(-1)
         after = energy[..., middle : middle + round(FIRST / STEP)].mean(-1)
         early = gain(before, after, COMPARED / (COMPARED + FIRST)) @ pattern
-        rise = late / late.max() + early / max(early.max(), 1e-12)
+        rise = over_delay / over_delay.max() + early / max(early.max(), 1e-12)
         rise /= rise.max()
     return OnsetMap(event, start, segments.channel_names, onsets, rise, index, scores)
 
