@@ -38,8 +38,8 @@ EDGES = (1.0, 2.4, 3.4, 4.4, 5.4, 6.4, 7.4, 8.4, 9.4, 10.9, 12.4, 14.0, 16.0, 18
          97.0)  # fmt: skip
 # Seconds that are compared before and after a change; share of the strongest change that counts as one; seconds from
 # the event's onset back to a change that counts by exp(−½); channels whose common change is looked for in all, or a
-# fourth of all if that is more; seconds after the start that tell who was first. Chosen on 128 made-up subjects of other seeds than
-# the table's, and looked at on 64 further ones.
+# fourth of all if that is more; seconds after the start that tell who was first. Chosen on 128 made-up subjects of
+# other seeds than the table's, and looked at on 64 further ones.
 COMPARED, SHARE, EARLIER, ALIKE, FIRST = 10.0, 0.4, 5.0, 5, 6.0
 # Spectra of one second, four a second.
 WINDOW, STEP = 1.0, 0.25
