@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 
 
+# Options of `network` that went, and where to.
+MOVED = {
+    "channel_vectors": 'say per_channel=["vectors"], or [] for none',
+    "cycle_channels": 'say per_channel=["cycle"]',
+    "level_reversion": 'say normalise="reverting"',
+}
+
+
 @contextmanager
 def host_words(words: Mapping[str, str]) -> Iterator[None]:
     """Let the message of a ValueError name arguments as the host does.
@@ -130,11 +138,11 @@ def forecasting_config(
         chosen["patch_length"] = min(ForecastingConfig.patch_length, lookback if isinstance(lookback, Integral) else 1)
     if chosen.get("patch_stride") is None:
         chosen["patch_stride"] = chosen["patch_length"]
-    # The core counts channels; users of an adapter say whether each series has its own.
-    for name in ("channel_vectors", "cycle_channels"):
-        if isinstance(chosen.get(name), bool):
-            chosen[name] = channels if chosen[name] else None
+    own = chosen.pop("per_channel", None)
+    if not isinstance(own, (tuple, list, type(None))) or {"matrix", "bounds"} & {*(own or ())}:
+        raise ValueError(f"per_channel must be None or hold vectors or cycle, got {own!r}; others are arguments here")
+    per_channel = (*(own or ()), *["matrix"] * chosen.pop("individual"), *["bounds"] * chosen.pop("bounded"))
     with host_words(words):
-        config = ForecastingConfig(**chosen)
+        config = ForecastingConfig(**chosen, per_channel=per_channel, num_channels=channels if per_channel else None)
         config.check_cost("position_size", channels)
-    return config.with_vectors(channels) if options.get("channel_vectors") is None else config
+    return config.with_vectors(channels) if own is None else config

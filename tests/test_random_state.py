@@ -67,7 +67,7 @@ def _forecaster() -> torch.Tensor:
     values = np.random.default_rng(0).standard_normal((80, 3)).cumsum(0)
     config = ForecastingConfig(
         6, 12, patch_length=6, patch_stride=6, dim=8, mlp_dim=8, attention_dropout=0.2, num_outputs=9,
-        channel_vectors=3,
+        num_channels=3, per_channel=("vectors",),
     )  # fmt: skip
     fitted = fit_forecaster([Series(values)], config, ForecasterTraining(steps=20))
     return torch.from_numpy(fitted.predict(Series(values)))

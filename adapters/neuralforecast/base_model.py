@@ -173,7 +173,7 @@ class PanelModel(HostOverrides, BaseModel):
     ) -> Any:
         """Get a fitted or loaded model ready to train on, on another panel; the next `fit` goes on from its weights.
 
-        Series of the next panel that were in the last one keep their vectors (`channel_vectors`); others get new ones.
+        Series of the next panel that were in the last one keep their vectors ("vectors"); others get new ones.
 
         Parameters
         ----------

@@ -23,7 +23,7 @@ from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, PanelView, inputs_of, register
 from mvpa_ts.adapters.neuralforecast.panel import Panel, whole_positions
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
-from mvpa_ts.adapters.options import Group, check_objects, check_whole, forecasting_config, refuse_fields
+from mvpa_ts.adapters.options import MOVED, Group, check_objects, check_whole, forecasting_config, refuse_fields
 from mvpa_ts.checks import check_choices, check_flags, warn
 from mvpa_ts.forecasting.network import ForecastingNetwork
 from mvpa_ts.forecasting.network.closed_form import covariate_effects, start_in_closed_form
@@ -50,17 +50,15 @@ _OWN = {  # fields of ForecastingConfig that are arguments here, by their name h
 _WORDS = {**_OWN, "position_size": "channel_positions"}
 _FOLLOW = {  # fields that follow from other arguments
     "position_size": "channel_positions",
-    "individual_channels": "individual",
-    "bounded_channels": "bounded",
+    "num_channels": "n_series",
     "num_outputs": "loss",
-    "location_outputs": "loss",
-    "future_size": "futr_exog_list",
-    "historic_size": "hist_exog_list",
-    "static_size": "stat_exog_list",
+    "feature_sizes": "futr_exog_list, hist_exog_list or stat_exog_list",
 }
-NETWORK_ELSEWHERE = {field: f"it is the argument {name}" for field, name in _OWN.items()} | {
-    field: f"it follows from the argument {name}" for field, name in _FOLLOW.items()
-}
+NETWORK_ELSEWHERE = (
+    {field: f"it is the argument {name}" for field, name in _OWN.items()}
+    | {field: f"it follows from the argument {name}" for field, name in _FOLLOW.items()}
+    | MOVED
+)
 TRAINING_ELSEWHERE = {
     "learning_rate": "it is the argument learning_rate",
     **dict.fromkeys(("steps", "epochs"), "the number of steps is the argument max_steps"),
@@ -82,7 +80,7 @@ RENAMED = {
     "linear_hidden_size": "mlp_dim",
     "attn_dropout": "attention_dropout",
     "use_norm": "normalise",
-    "cycle_per_series": "cycle_channels",
+    "cycle_per_series": "per_channel",
 }
 
 
@@ -140,10 +138,10 @@ class MVPA(PanelModel):
         sees the series in its order. Every series that is ever forecast needs a position, here or by `finetune`, so
         there may be more than the panel has.
     network : dict, optional
-        Further options of `ForecastingConfig` by their names there, such as ``{"mixing_heads": 4}``. Of two, True
-        stands for the number of series: `cycle_channels` gives each series a cycle of its own. `channel_vectors` lets
-        each series learn which others it reads in the linear path, whatever their order. The default is True where
-        `mixing_heads` read 2 to ``8 * max_channels`` series (256); above, the cost would grow with their square.
+        Further options of `ForecastingConfig` by their names there, such as ``{"mixing_heads": 4}``. `per_channel` may
+        hold "cycle", which gives each series a cycle of its own, and "vectors", by which each learns which others it
+        reads in the linear path, whatever their order. The default is "vectors" where `mixing_heads` read 2 to 256
+        series; above, the cost would grow with their square.
         `patch_stride` is by default as long as the patch. `normalise` normalises each window and series in the
         network. For losses that only neuralforecast can scale back (distributions, implicit quantiles), and with
         `exclude_insample_y`, its scaler does it instead.
@@ -255,7 +253,7 @@ class MVPA(PanelModel):
         check_choices(SimpleNamespace(scaler_type=scaler), scaler_type=_SCALERS)
         if host_scales or scaler != "identity":
             wanted = {
-                "bounded": bounded, "level_reversion": options.get("level_reversion", False),
+                "bounded": bounded, 'normalise="reverting"': options.get("normalise") == "reverting",
                 "ridge": settings.ridge is not None, "frequency_weight": settings.frequency_weight > 0.0,
             }  # fmt: skip
             check_units(wanted, loss, scaler_type, exclude_insample_y)
@@ -293,19 +291,19 @@ class MVPA(PanelModel):
             horizon=h, lookback=input_size, patch_length=patch_len, dim=hidden_size, num_heads=n_heads,
             num_layers=encoder_layers, components=components, channel_window=channel_window, dropout=dropout,
             cycle_length=cycle_length, position_size=self._book.position_size,
-            individual_channels=n_series if individual else None, bounded_channels=n_series if bounded else None,
-            num_outputs=self.loss.outputsize_multiplier, location_outputs=losses.location_outputs(self.loss),
-            future_size=self.futr_exog_size - (cycle_column is not None), historic_size=self.hist_exog_size,
-            static_size=self.stat_exog_size, normalise=options.get("normalise", True) and not host_scales,
+            individual=individual, bounded=bounded, num_outputs=self.loss.outputsize_multiplier,
+            feature_sizes=(self.futr_exog_size - bool(cycle_column), self.hist_exog_size, self.stat_exog_size),
+            normalise=not host_scales and options.get("normalise", True),
         )  # fmt: skip
         # As chosen here, for a panel that is trained on later may have another number of series.
-        self.hparams["network"] = {**options, "channel_vectors": config.channel_vectors is not None}
+        per_channel = [name for name in config.per_channel if name in ("vectors", "cycle")]
+        self.hparams["network"] = {**options, "per_channel": per_channel}
         self.hparams["training"] = dict(training or {})
         self._own_units = scaler == "identity"
         self._scales_features = self._own_units and scaler_type is None
         self._reads_units = config.normalise and self._own_units
         with OwnRandomState(random_seed):
-            self.network = ForecastingNetwork(config)
+            self.network = ForecastingNetwork(config, losses.location_outputs(self.loss))
         losses.start_in_order(self.network.linear, self.loss)
         # Parameters of a distribution are no levels: at 30 times the rate they ran away.
         linear_ratio = 1.0 if losses.scaled_by_host(self.loss) else LINEAR_RATE
@@ -421,7 +419,7 @@ class MVPA(PanelModel):
     @property
     def _kept_series(self) -> list[str]:
         chosen = {"individual": self.individual, "bounded": self.bounded,
-                  "cycle_channels": self.network.config.cycle_channels is not None}  # fmt: skip
+                  "cycle in per_channel": "cycle" in self.network.config.per_channel}  # fmt: skip
         return [name for name, value in chosen.items() if value]
 
     def _prepare(self, panel: Panel, lookback: int) -> None:
@@ -512,7 +510,7 @@ class MVPA(PanelModel):
         count = len(view.order)
         names = self._names_of_fit(count) if panel is None else panel.names
         rows = [-1] * count if fitted is None else fitted.rows(names, count)
-        vectors = torch.tensor(rows)[view.order] if self.network.config.channel_vectors is not None else None
+        vectors = torch.tensor(rows)[view.order] if "vectors" in self.network.config.per_channel else None
         units = None
         if self._reads_units and fitted is not None and (panel is not None or -1 not in rows):
             # A series that was not in training has its units from its rows in the panel at hand.
@@ -523,11 +521,13 @@ class MVPA(PanelModel):
     def _keep_vectors(self, rows: list[int], count: int) -> None:
         """Give the vectors of the last fit to the series that had them, new ones to the others."""
         config = self.network.config
-        if config.channel_vectors is None or rows == list(range(config.channel_vectors)):
+        vectors = config.channels_with("vectors")
+        if vectors is None or rows == list(range(vectors)):
             return
         # The number of vectors is a size of the network, so another number of series needs another network.
         state = self.network.state_dict()
-        self.network = ForecastingNetwork(replace(config, channel_vectors=count)).to(next(iter(state.values())).device)
+        other = ForecastingNetwork(replace(config, num_channels=count), self.network.location_outputs)
+        self.network = other.to(next(iter(state.values())).device)
         drawn = self.network.state_dict()
         for name in (name for name in drawn if name.endswith((".channel_query", ".channel_key", ".channel_weight"))):
             kept = [i for i, row in enumerate(rows) if row >= 0]

@@ -60,7 +60,7 @@ SPACE: dict[str, Any] = {
     "hidden_size": [16, 32, 64],
     "encoder_layers": [1, 2, 3],
     "dropout": Range(0.0, 0.5),
-    "network": {"head_dropout": Range(0.0, 0.6), "channel_vectors": [None, False]},
+    "network": {"head_dropout": Range(0.0, 0.6)},
     "learning_rate": Range(1e-4, 1e-2, log=True),
     "training": {"linear_learning_rate": Range(1e-3, 5e-2, log=True), "weight_averaging": [None, 0.9, 0.99]},
     "channel_order": [None, "correlation"],

@@ -69,6 +69,6 @@ def arranged(y: pd.DataFrame, parameters: Mapping[str, Any], trained: FittedFore
                 f"channel_positions must have {size} coordinates for each column, like the trained network, got "
                 f"{book.position_size}"
             )
-        if trained.config.channel_vectors is not None and trained_names:
+        if "vectors" in trained.config.per_channel and trained_names:
             inputs["series"] = torch.tensor(rows_of(trained_names, names))
     return Columns(names, inputs)

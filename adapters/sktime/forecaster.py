@@ -61,12 +61,12 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
     max_steps, learning_rate
         As in `ForecasterTraining`, where the first is `steps`.
     network : dict, optional
-        Further options of `ForecastingConfig` by their names there, such as ``{"mixing_heads": 4}``. Of two, True
-        stands for the number of columns: `cycle_channels` gives each column a cycle of its own. `channel_vectors` lets
-        each column learn which others it reads, whatever their order. Vectors are kept by name. A column that was not
-        in the training has no vector; it is read by its distance or position. The default is True where `mixing_heads`
-        read 2 to ``8 * max_channels`` columns (256); above, the cost would grow with their square. `patch_stride` is
-        by default as long as the patch. Grids and `set_params` reach an option as ``network__mixing_heads``.
+        Further options of `ForecastingConfig` by their names there, such as ``{"mixing_heads": 4}``. `per_channel` may
+        hold "cycle", which gives each column a cycle of its own, and "vectors", by which each learns which others it
+        reads, whatever their order. Vectors are kept by name. A column that was not in the training has no vector; it
+        is read by its distance or position. The default is "vectors" where `mixing_heads` read 2 to 256 columns;
+        above, the cost would grow with their square. `patch_stride` is by default as long as the patch. Grids and
+        `set_params` reach an option as ``network__mixing_heads``.
     training : dict, optional
         Further options of `ForecasterTraining` by their names there, such as ``{"ridge": 1.0}``.
     pretrained : str or path, optional
@@ -485,7 +485,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
                 "sp": 7,
                 "bounded": True,
                 "channel_order": "correlation",
-                "network": {"mlp_dim": 4, "phase_weights": True, "channel_vectors": True},
+                "network": {"mlp_dim": 4, "per_channel": ["vectors", "cycle"]},
                 "training": {"linear_learning_rate": 0.02, "validation_fraction": 0.2, "patience": 1},
             },
             {"pretrained": "base"},

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sklearn.utils import check_random_state
 
-from mvpa_ts.adapters.options import Group, forecasting_config, host_words, refuse_fields
+from mvpa_ts.adapters.options import MOVED, Group, forecasting_config, host_words, refuse_fields
 from mvpa_ts.adapters.sktime.columns import book_of
 from mvpa_ts.checks import check_flags, listed, warn
 
@@ -28,17 +28,19 @@ _GROUPS = ("network", "training")
 _NETWORK_ARGUMENTS = (
     "patch_length", "dim", "num_heads", "num_layers", "dropout", "components", "channel_window",
 )  # fmt: skip
-NETWORK_ELSEWHERE = {name: f"it is the parameter {name}" for name in _NETWORK_ARGUMENTS} | {
-    "horizon": "it follows from fh",
-    "lookback": "it is the parameter input_size",
-    "cycle_length": "it is the parameter sp",
-    "position_size": "it follows from channel_positions",
-    "individual_channels": "it follows from individual",
-    "bounded_channels": "it follows from bounded",
-    **dict.fromkeys(("num_outputs", "location_outputs"), "it follows from quantiles"),
-    "future_size": "it follows from X",
-    **dict.fromkeys(("historic_size", "static_size"), "sktime hands over columns that are known ahead, in X"),
-}
+NETWORK_ELSEWHERE = (
+    {name: f"it is the parameter {name}" for name in _NETWORK_ARGUMENTS}
+    | {
+        "horizon": "it follows from fh",
+        "lookback": "it is the parameter input_size",
+        "cycle_length": "it is the parameter sp",
+        "position_size": "it follows from channel_positions",
+        "num_channels": "it follows from y",
+        "num_outputs": "it follows from quantiles",
+        "feature_sizes": "it follows from X, whose columns are known ahead",
+    }
+    | MOVED
+)
 TRAINING_ELSEWHERE = {
     "steps": "it is the parameter max_steps",
     "epochs": "the training is counted in steps, by max_steps",
@@ -135,8 +137,6 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
 
     check_flags(SimpleNamespace(**parameters), "individual", "bounded")
     options = forecaster_groups()[0].checked(parameters["network"])
-    if options.get("phase_weights") and parameters["sp"] is None:
-        raise ValueError("phase_weights needs sp, the number of steps in a cycle: set sp, or leave phase_weights out")
     # The longest instance of a panel decides, because windows are cut from each.
     rows, channels = max(len(one.values) for one in series), series[0].values.shape[1]
     lookback, features = parameters["input_size"], series[0].features
@@ -148,10 +148,9 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
         options, channels, _HOST_NAMES, f"{channels - 1}, one less than the columns of y",
         horizon=horizon, lookback=lookback, cycle_length=parameters["sp"],
         position_size=book_of(parameters).position_size,
-        individual_channels=channels if parameters["individual"] else None,
-        bounded_channels=channels if parameters["bounded"] else None,
+        individual=parameters["individual"], bounded=parameters["bounded"],
         num_outputs=num_outputs,
-        future_size=0 if features is None else features.shape[1],
+        feature_sizes=(0 if features is None else features.shape[1],),
         **{name: parameters[name] for name in _NETWORK_ARGUMENTS},
     )  # fmt: skip
     warn_of_short_series(rows, parameters)

@@ -128,7 +128,7 @@ class Pretraining:
         if start is None or self.pretrained is not None:
             return X
         _check_pretrained(start, horizon, y, X)
-        if self.bounded != (start.config.bounded_channels is not None):
+        if self.bounded != ("bounds" in start.config.per_channel):
             raise ValueError(f"bounded ({self.bounded}) must be the same as in pretrain")
         if X is not None and start.feature_names is not None:
             from mvpa_ts.forecasting.series import plain
@@ -213,7 +213,7 @@ class Pretraining:
             )
         # Vectors and parameters of single columns stay with the names that they were learned under.
         names = tuple(map(plain, columns.names)) if start is None else start.channel_names
-        features = tuple(map(plain, self._features or ())) if config.future_size else None
+        features = tuple(map(plain, self._features or ())) if config.feature_sizes.future else None
         return replace(fitted, feature_names=features, channel_names=names)
 
     def to_files(self, folder: str | Path) -> None:
@@ -245,7 +245,7 @@ class Pretraining:
         if not (Path(folder) / "forecaster.json").is_file() and (Path(folder) / "config.json").is_file():
             return cls(**{"pretrained": str(folder), "channel_order": saved["channel_order"], **parameters})
         start = FittedForecaster.from_files(folder)
-        bounded = start.config.bounded_channels is not None
+        bounded = "bounds" in start.config.per_channel
         forecaster: Any = cls(**{"quantiles": start.levels, "bounded": bounded, **saved, **parameters})
         forecaster.pretrained_ = start
         forecaster._pretrained_attrs = ["pretrained_"]
@@ -278,18 +278,18 @@ def _check_pretrained(pretrained: FittedForecaster, horizon: int, y: pd.DataFram
             f"fh must not go past the {config.horizon} steps of pretrain, got step {horizon}: pretrain with fh up "
             f"to step {horizon}; for a forecaster from files, fit with such fh before saving"
         )
-    for option in ("individual", "bounded"):
-        if (channels := getattr(config, f"{option}_channels")) not in (None, y.shape[1]):
+    for option, name in (("individual", "matrix"), ("bounded", "bounds")):
+        if (channels := config.channels_with(name)) not in (None, y.shape[1]):
             raise ValueError(f"y must have the {channels} columns of pretrain ({option}=True), got {y.shape[1]}")
     trained, names = pretrained.channel_names or (), [plain(name) for name in y.columns]
-    if config.individual_channels and {*trained} & {*names} and {*trained} != {*names}:
+    if "matrix" in config.per_channel and {*trained} & {*names} and {*trained} != {*names}:
         raise ValueError(
             f"y must have the columns of pretrain, {list(trained)}, for with individual=True each has its own "
             f"parameters, got {names}"
         )
     columns = 0 if X is None else X.shape[1]
-    if columns != config.future_size:
-        raise ValueError(f"X must have the {config.future_size} columns of pretrain, got {columns}")
+    if columns != config.feature_sizes.future:
+        raise ValueError(f"X must have the {config.feature_sizes.future} columns of pretrain, got {columns}")
 
 
 def _times(y: pd.DataFrame) -> pd.Index:

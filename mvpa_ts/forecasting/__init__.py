@@ -2,7 +2,7 @@
 
 from mvpa_ts.forecasting.fitted import FittedForecaster, fit_forecaster
 from mvpa_ts.forecasting.network.closed_form import least_squares_start
-from mvpa_ts.forecasting.network.configuration import ForecastingConfig
+from mvpa_ts.forecasting.network.configuration import FeatureSizes, ForecastingConfig
 from mvpa_ts.forecasting.network.network import ForecastingNetwork
 from mvpa_ts.forecasting.network.patches import PatchEncoder
 from mvpa_ts.forecasting.quantiles import LEVELS
@@ -12,6 +12,7 @@ from mvpa_ts.windows import Scaling, Series
 
 __all__ = [
     "LEVELS",
+    "FeatureSizes",
     "FittedForecaster",
     "ForecastStream",
     "ForecasterTraining",

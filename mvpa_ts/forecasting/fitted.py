@@ -109,7 +109,7 @@ class FittedForecaster:
             Features are missing, too short or too many, or the series does not fit the network.
         """
         config = self.config
-        if config.future_size:
+        if config.feature_sizes.future:
             needed = len(series.values) + config.horizon
             rows, columns = (0, 0) if series.features is None else series.features.shape
             if rows < needed:
@@ -117,8 +117,8 @@ class FittedForecaster:
                     f"features must reach horizon ({config.horizon}) rows past the values, which makes {needed} rows, "
                     f"got {rows}"
                 )
-            if columns != config.future_size:
-                raise ValueError(f"features must have future_size = {config.future_size} columns, got {columns}")
+            if columns != (wanted := config.feature_sizes.future):
+                raise ValueError(f"features must have {wanted} columns (feature_sizes.future), got {columns}")
         self._warn_of_features(series)
         scaling = Scaling.of(series.values) if scaling is None else scaling
         window = last_window(
@@ -186,7 +186,7 @@ class FittedForecaster:
             if not isinstance(scaling, dict) or scaling.keys() != {*names}:
                 raise ValueError(f"{path}: feature_scaling must hold {', '.join(names)}, got {scaling!r:.100}")
             for values in scaling.values():
-                check_numbers(values, config.future_size, f"{path}: feature_scaling")
+                check_numbers(values, config.feature_sizes.future, f"{path}: feature_scaling")
         return cls(
             network.eval(),
             levels,
@@ -224,8 +224,8 @@ def fit_forecaster(
     series : sequence of Series
         All with the same number of channels and of features.
     config : ForecastingConfig
-        `num_outputs` must be the number of levels, `future_size` that of features. With `bounded_channels`, the bounds
-        are the range of the series. For several series it is the range of all, in scaled units.
+        `num_outputs` must be the number of levels, `feature_sizes.future` that of features. With "bounds" in
+        `per_channel`, they are the range of the series. For several series it is the range of all, in scaled units.
     training : ForecasterTraining
     levels : sequence of float
         Quantiles to learn, increasing, with the median.
@@ -300,7 +300,7 @@ def fit_forecaster(
             start_in_order(network.linear, torch.tensor(levels))
         else:
             network = copy.deepcopy(start.network)
-        if config.bounded_channels is not None:
+        if "bounds" in config.per_channel:
             values = [scaling.apply(each.values) for each, scaling in zip(series, scalings, strict=True)]
             stacked = torch.tensor(np.concatenate(values), dtype=torch.float32)
             network.set_bounds(*observed_range(stacked.nan_to_num(0.0), ~stacked.isnan()))
@@ -336,7 +336,7 @@ def _check(series: Sequence[Series], config: ForecastingConfig, levels: tuple[fl
     if len(channels) > 1:
         raise ValueError(f"series must all have the same number of channels, got {sorted(channels)}")
     sizes = {0 if each.features is None else each.features.shape[1] for each in series}
-    if sizes != {config.future_size}:
-        raise ValueError(f"features must have future_size = {config.future_size} columns, got {sorted(sizes)}")
+    if sizes != {wanted := config.feature_sizes.future}:
+        raise ValueError(f"features must have {wanted} columns (feature_sizes.future), got {sorted(sizes)}")
     if config.num_outputs != len(levels):
         raise ValueError(f"num_outputs ({config.num_outputs}) must be the number of levels ({len(levels)})")

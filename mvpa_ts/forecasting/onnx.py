@@ -86,7 +86,7 @@ def to_onnx(
         (quantiles,) = session.run(["quantiles"], {"values": rows[None]})
     """
     config = network.config
-    if config.future_size or config.historic_size or config.static_size:
+    if any(config.feature_sizes):
         raise ValueError("a network that reads covariates cannot be written as ONNX: train one without them")
     try:
         import onnx  # noqa: F401

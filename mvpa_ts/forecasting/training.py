@@ -172,8 +172,8 @@ def train(
         "train", and "validation" if any; on the device of the model.
     training : ForecasterTraining
         `validation_fraction` is not read here: the windows are cut already. Closed-form start and learning rate of
-        the linear path are for a `ForecastingNetwork`. One with `bounded_channels` and no bounds yet gets the range of
-        the windows to train on.
+        the linear path are for a `ForecastingNetwork`. One with room for bounds and none set yet gets the
+        range of the windows to train on.
     seed : int
         Seed for the order of the windows. Dropout begins with torch's random state, which stays as it is.
     levels : sequence of float, optional

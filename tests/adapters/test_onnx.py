@@ -32,7 +32,7 @@ def exporter():
 def test_quantiles_equal_those_of_pytorch(tmp_path, regressions):
     config = ForecastingConfig(
         horizon=4, lookback=24, patch_length=8, patch_stride=8, dim=8, num_heads=2, num_outputs=9, cycle_length=7,
-        mixing_heads=2, channel_vectors=3, regressions=regressions,
+        mixing_heads=2, num_channels=3, per_channel=("vectors",), regressions=regressions,
     )  # fmt: skip
     rows = VALUES + 1e6
     fitted, scaling = fit_forecaster([Series(rows)], config, ForecasterTraining(steps=20)), Scaling.of(rows)

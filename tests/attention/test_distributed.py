@@ -9,6 +9,7 @@ from support.distributed_gradients import PROCESSES, batch, loss, process, stack
 from torch import Tensor, distributed, nn
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork
+from mvpa_ts.forecasting import FeatureSizes
 from mvpa_ts.forecasting.network.mixing import ChannelMixing
 
 
@@ -27,28 +28,33 @@ def test_gradients_are_those_of_one_process(kind, tmp_path):
 
 _SIZES: dict[str, Any] = {
     "horizon": 6, "lookback": 12, "patch_length": 4, "patch_stride": 4, "dim": 8, "num_heads": 2, "mlp_dim": 8,
-    "mixing_heads": 3, "max_channels": 4,
+    "mixing_heads": 3,
 }  # fmt: skip
 _OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},
     "time": {"components": ("time",)},
     "channel": {"components": ("channel",)},
-    "vectors": {"channel_vectors": 3},
-    "vectors and time": {"channel_vectors": 3, "components": ("time",)},
+    "vectors": {"num_channels": 3, "per_channel": ("vectors",)},
+    "vectors and time": {"num_channels": 3, "per_channel": ("vectors",), "components": ("time",)},
     "positions": {"position_size": 2},
-    "positions, vectors and time": {"position_size": 1, "channel_vectors": 3, "components": ("time",)},
+    "positions, vectors and time": {
+        "position_size": 1,
+        "num_channels": 3,
+        "per_channel": ("vectors",),
+        "components": ("time",),
+    },
     "no layers": {"num_layers": 0},
     "no heads": {"mixing_heads": 0},
     "absolute": {"channel_distance": "absolute"},
     "window": {"channel_window": 1},
-    "cycles": {"cycle_length": 5, "cycle_channels": 3, "phase_weights": True},
-    "individual": {"individual_channels": 3},
-    "all features": {"future_size": 2, "historic_size": 1, "static_size": 2, "channel_vectors": 3},
-    "features without maps": {"future_size": 2, "historic_size": 1, "covariates": ()},
-    "features without heads": {"future_size": 1, "covariates": ("maps",)},
-    "levels": {"level_reversion": True, "bounded_channels": 3},
-    "as they are": {"normalise": False, "future_size": 1},
-    "a distribution": {"num_outputs": 2, "location_outputs": (0,)},
+    "cycles": {"cycle_length": 5, "num_channels": 3, "per_channel": ("cycle",)},
+    "individual": {"num_channels": 3, "per_channel": ("matrix",)},
+    "all features": {"feature_sizes": FeatureSizes(2, 1, 2), "num_channels": 3, "per_channel": ("vectors",)},
+    "features without maps": {"feature_sizes": FeatureSizes(2, 1), "covariates": ()},
+    "features without heads": {"feature_sizes": FeatureSizes(1), "covariates": ("maps",)},
+    "levels": {"normalise": "reverting", "num_channels": 3, "per_channel": ("bounds",)},
+    "as they are": {"normalise": False, "feature_sizes": FeatureSizes(1)},
+    "a distribution": {"num_outputs": 2},
 }
 
 
@@ -58,9 +64,9 @@ def _network(options: dict[str, Any], channels: int) -> tuple[ForecastingNetwork
     inputs = {
         "positions": torch.randn(channels, config.position_size),
         "phase": torch.zeros(2, dtype=torch.long),
-        "future": torch.randn(2, steps, channels, config.future_size),
-        "historic": torch.randn(2, config.lookback, channels, config.historic_size),
-        "static": torch.randn(channels, config.static_size),
+        "future": torch.randn(2, steps, channels, config.feature_sizes.future),
+        "historic": torch.randn(2, config.lookback, channels, config.feature_sizes.historic),
+        "static": torch.randn(channels, config.feature_sizes.static),
     }
     if config.cycle_length is None:
         del inputs["phase"]
@@ -87,7 +93,11 @@ def test_every_parameter_of_the_forecasting_network_gets_a_gradient(name, masked
 @pytest.mark.parametrize("name", ["small", *(pytest.param(name, marks=pytest.mark.slow) for name in _OPTIONS)])
 def test_training_is_one_graph(name):
     torch._dynamo.reset()
-    options = {"channel_vectors": 3, "future_size": 1, "num_layers": 0} if name == "small" else _OPTIONS[name]
+    options = (
+        {"num_channels": 3, "per_channel": ("vectors",), "feature_sizes": FeatureSizes(1), "num_layers": 0}
+        if name == "small"
+        else _OPTIONS[name]
+    )
     network, x, inputs = _network(options, 3)
     torch.compile(network, fullgraph=True, backend="eager")(x, **inputs).sum().backward()
     assert [name for name, parameter in network.named_parameters() if parameter.grad is None] == []

@@ -1,5 +1,7 @@
 """The closed-form starts against scikit-learn's ridge regression, numpy, plain loops and known answers."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from support.made_up_networks import CHANNELS, LOOKBACK, make_network, make_wind
 from torch import Tensor
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork, least_squares_start
-from mvpa_ts.forecasting import LEVELS, ForecasterTraining, Series, fit_forecaster
+from mvpa_ts.forecasting import LEVELS, FeatureSizes, ForecasterTraining, Series, fit_forecaster
 from mvpa_ts.forecasting.network.closed_form import covariate_effects, start_effects
 from mvpa_ts.forecasting.quantiles import start_in_order
 from mvpa_ts.windows import Scaling, series_windows
@@ -31,8 +33,9 @@ def _windows(count: int = 200) -> tuple[Tensor, Tensor, Tensor]:
     return tensor[:, :L], tensor[:, L:], torch.arange(count)
 
 
-def _started(**options: float) -> ForecastingNetwork:
-    config = ForecastingConfig(H, L, num_layers=0, **{key: int(value) for key, value in options.items()})
+def _started(*per_channel: str, **options: Any) -> ForecastingNetwork:
+    channels = C if per_channel else None
+    config = ForecastingConfig(H, L, num_layers=0, num_channels=channels, per_channel=per_channel, **options)
     return ForecastingNetwork(config)
 
 
@@ -71,7 +74,7 @@ def test_linear_path_is_the_weighted_ridge_regression():
 
 def test_cycle_is_a_share_of_the_mean_profile_of_each_channel():
     data = _windows()
-    network = _started(cycle_length=P, cycle_channels=C)
+    network = _started("cycle", cycle_length=P)
     least_squares_start(network, lambda: _halves(data), cycle_strength=0.25)
     rows = _rows(data)
     for channel in range(C):
@@ -91,7 +94,7 @@ def test_cycle_is_a_share_of_the_mean_profile_of_each_channel():
 
 def test_one_cycle_for_all_channels_is_their_mean():
     data = _windows()
-    shared, own = _started(cycle_length=P), _started(cycle_length=P, cycle_channels=C)
+    shared, own = _started(cycle_length=P), _started("cycle", cycle_length=P)
     for network in (shared, own):
         least_squares_start(network, lambda: _halves(data))
     torch.testing.assert_close(shared.cycle, own.cycle.mean(1, keepdim=True))
@@ -99,7 +102,7 @@ def test_one_cycle_for_all_channels_is_their_mean():
 
 def test_corrections_are_fitted_to_what_the_common_matrix_leaves():
     data = _windows()
-    network = _started(individual_channels=C)
+    network = _started("matrix")
     least_squares_start(network, lambda: _halves(data), ridge=0.2)
     common = network.linear.weight.detach().double().numpy()
     for channel, (past, future, scale) in _rows(data).items():
@@ -109,7 +112,10 @@ def test_corrections_are_fitted_to_what_the_common_matrix_leaves():
 
 def test_reversion_is_a_share_of_the_regression_on_the_level():
     data = _windows()
-    plain, network = _started(individual_channels=C), _started(individual_channels=C, level_reversion=1)
+    plain, network = (
+        _started("matrix"),
+        _started("matrix", normalise="reverting"),
+    )
     least_squares_start(plain, lambda: _halves(data))
     with torch.no_grad():
         network.reversion.fill_(7.0)  # an earlier value plays no part
@@ -167,7 +173,7 @@ def test_windows_with_gaps_count_where_their_horizon_is_whole():
 
 def test_what_does_not_fit_is_refused():
     data = _windows(30)
-    spread = ForecastingNetwork(ForecastingConfig(H, L, num_layers=0, num_outputs=2, location_outputs=(0,)))
+    spread = ForecastingNetwork(ForecastingConfig(H, L, num_layers=0, num_outputs=2), (0,))
     with pytest.raises(ValueError, match="not every output is a level"):
         least_squares_start(spread, lambda: [data])
     with pytest.raises(ValueError, match="at least 0, got -1"):
@@ -178,7 +184,7 @@ def test_what_does_not_fit_is_refused():
 
 def test_start_with_the_phase_of_every_step():
     x, y, phase = _windows()
-    by_first, by_step = (_started(cycle_length=P, cycle_channels=C) for _ in range(2))
+    by_first, by_step = (_started("cycle", cycle_length=P) for _ in range(2))
     least_squares_start(by_first, lambda: [(x, y, phase)])
     least_squares_start(by_step, lambda: [(x, y, phase[:, None] + torch.arange(L + H))])
     torch.testing.assert_close(by_step.linear.weight, by_first.linear.weight)
@@ -260,7 +266,9 @@ def test_nothing_to_learn_from_gives_zeros(case):
 @pytest.mark.parametrize("units", [False, True])
 def test_network_reads_the_series_without_the_effects(masked, units):
     torch.manual_seed(0)
-    network = make_network(num_layers=1, mixing_heads=2, future_size=2, covariates=("maps", "effects")).eval()
+    network = make_network(
+        num_layers=1, mixing_heads=2, feature_sizes=FeatureSizes(2), covariates=("maps", "effects")
+    ).eval()
     with torch.no_grad():
         for weight in (network.future_map, *network.encoder.future_head.parameters()):
             weight.zero_()
@@ -289,7 +297,7 @@ def test_held_out_rows_are_not_read():
         [Series(values, table)], [Scaling(np.zeros(1), np.ones(1))], lookback=24, horizon=12,
         feature_scaling=Scaling(np.zeros(1), np.ones(1)), validation_fraction=0.2,
     )  # fmt: skip
-    network = make_network(horizon=12, lookback=24, future_size=1)
+    network = make_network(horizon=12, lookback=24, feature_sizes=FeatureSizes(1))
     torch.nn.init.zeros_(network.future_effects)
     start_effects(network, parts["train"])
     assert network.future_effects.item() == pytest.approx(3.0, abs=1e-3)
@@ -305,7 +313,7 @@ def test_a_forecaster_finds_what_a_covariate_alone_decides(layers):
     table = features[:, 0].double().numpy()
     values = 5.0 + 3.0 * table
     series = Series(values[:240], table)
-    config = ForecastingConfig(12, 24, num_outputs=len(LEVELS), future_size=1, num_layers=layers)
+    config = ForecastingConfig(12, 24, num_outputs=len(LEVELS), feature_sizes=FeatureSizes(1), num_layers=layers)
     fitted = fit_forecaster([series], config, ForecasterTraining(steps=20, learning_rate=2e-4))
     middle = fitted.predict(series)[:, :, len(LEVELS) // 2]
     assert np.abs(middle - values[240:]).mean() < 0.3

@@ -26,7 +26,8 @@ def make_windows(values: torch.Tensor, **options) -> Windows:
 
 def make_network(channels: int | None = 5, **options) -> ForecastingNetwork:
     torch.manual_seed(0)
-    config = ForecastingConfig(HORIZON, LOOKBACK, num_layers=0, channel_vectors=channels, **options)
+    vectors = () if channels is None else ("vectors",)
+    config = ForecastingConfig(HORIZON, LOOKBACK, num_layers=0, num_channels=channels, per_channel=vectors, **options)
     return ForecastingNetwork(config).eval()
 
 
@@ -156,7 +157,7 @@ def test_gaps_and_units():
     observed = torch.rand(values.shape, generator=torch.Generator().manual_seed(1)) > 0.1
     units = torch.stack([values.mean(0), values.std(0)], 1)
     torch.manual_seed(0)
-    network = ForecastingNetwork(ForecastingConfig(HORIZON, LOOKBACK, num_layers=0, channel_vectors=5)).eval()
+    network = make_network()
     limits = torch.tensor([[0, len(values)]]).expand(len(values) - LOOKBACK - HORIZON + 1, 2)
     windows = make_windows(
         torch.where(observed, values, torch.nan), observed=observed, limits=limits, channel_inputs={"units": units}

@@ -5,6 +5,8 @@ import torch
 from support.made_up_networks import BATCH, CHANNELS, HORIZON, LOOKBACK, make_mask, make_network, make_windows
 from torch import Tensor
 
+from mvpa_ts.forecasting import FeatureSizes
+
 
 def test_cycle_moves_with_the_phase():
     network, x = make_network(cycle_length=7), make_windows()
@@ -14,11 +16,11 @@ def test_cycle_moves_with_the_phase():
 
 
 def test_cycle_of_each_channel():
-    network, x = make_network(cycle_length=7, cycle_channels=CHANNELS), make_windows()
+    network, x = make_network(cycle_length=7, num_channels=CHANNELS, per_channel=("cycle",)), make_windows()
     assert network.cycle.shape == (7, CHANNELS)
     network(x, phase=torch.zeros(BATCH, dtype=torch.long)).square().mean().backward()
     assert network.cycle.grad.any(0).all()
-    with pytest.raises(ValueError, match="x must have cycle_channels = 5 channels, got 2"):
+    with pytest.raises(ValueError, match="x must have num_channels = 5 channels, each with its cycle, got 2"):
         network(x[:, :, :2], phase=torch.zeros(BATCH, dtype=torch.long))
 
 
@@ -35,8 +37,8 @@ def exogenous() -> dict[str, Tensor]:
 @pytest.mark.parametrize("with_mask", [False, True])
 def test_exogenous_features_have_an_effect_and_a_gradient(names, with_mask):
     inputs = {name: tensor.requires_grad_() for name, tensor in exogenous().items() if name in names}
-    sizes = {f"{name}_size": tensor.shape[-1] for name, tensor in inputs.items()}
-    network = make_network(**sizes)
+    sizes = FeatureSizes(**{name: tensor.shape[-1] for name, tensor in inputs.items()})
+    network = make_network(feature_sizes=sizes)
     x, mask = make_windows(), make_mask() if with_mask else None
     output = network(x, mask, **inputs)
     output.square().sum().backward()
@@ -51,7 +53,7 @@ def test_exogenous_features_have_an_effect_and_a_gradient(names, with_mask):
 
 
 def test_each_step_ahead_reaches_the_forecast():
-    network, inputs = make_network(future_size=2), exogenous()
+    network, inputs = make_network(feature_sizes=FeatureSizes(2)), exogenous()
     future = inputs["future"].requires_grad_()
     network(make_windows(), future=future).square().sum().backward()
     assert future.grad.flatten(2).any(-1).all()
@@ -59,7 +61,7 @@ def test_each_step_ahead_reaches_the_forecast():
 
 def test_exogenous_network_starts_as_the_linear_model():
     inputs = exogenous()
-    network = make_network(fresh=True, future_size=2, historic_size=3, static_size=4)
+    network = make_network(fresh=True, feature_sizes=FeatureSizes(2, 3, 4))
     linear = make_network(fresh=True, num_layers=0)
     linear.load_state_dict({name: value for name, value in network.state_dict().items() if name in linear.state_dict()})
     assert torch.equal(network(make_windows(), **inputs), linear(make_windows()))
@@ -75,11 +77,23 @@ def test_exogenous_network_starts_as_the_linear_model():
         ({}, {"mask": torch.ones(2, 24, 5)}, r"mask must be a bool tensor .*got torch.float32"),
         ({"cycle_length": 7}, {}, "phase must be given, because the network has a cycle of 7 steps"),
         ({"cycle_length": 7}, {"phase": torch.zeros(2, 1)}, r"phase must be .* shape \(2,\) or \(2, \d+\)"),
-        ({"future_size": 2}, {}, r"future must have shape \(2, 34, 5, 2\), got None"),
-        ({"future_size": 2}, {"future": torch.zeros(2, 24, 5, 2)}, r"future must have shape .*got \(2, 24, 5, 2\)"),
-        ({"historic_size": 2}, {"historic": torch.zeros(2, 24, 5, 3)}, r"historic must have shape \(2, 24, 5, 2\)"),
-        ({}, {"static": torch.zeros(5, 2)}, r"static must have shape .*got \(5, 2\): static_size is 0"),
-        ({"static_size": 2}, {"static": torch.zeros(4, 2)}, r"static must have shape \(5, 2\), got \(4, 2\)"),
+        ({"feature_sizes": FeatureSizes(2)}, {}, r"future must have shape \(2, 34, 5, 2\), got None"),
+        (
+            {"feature_sizes": FeatureSizes(2)},
+            {"future": torch.zeros(2, 24, 5, 2)},
+            r"future must have shape .*got \(2, 24, 5, 2\)",
+        ),
+        (
+            {"feature_sizes": FeatureSizes(0, 2)},
+            {"historic": torch.zeros(2, 24, 5, 3)},
+            r"historic must have shape \(2, 24, 5, 2\)",
+        ),
+        ({}, {"static": torch.zeros(5, 2)}, r"static must have shape .*got \(5, 2\): feature_sizes.static is 0"),
+        (
+            {"feature_sizes": FeatureSizes(0, 0, 2)},
+            {"static": torch.zeros(4, 2)},
+            r"static must have shape \(5, 2\), got \(4, 2\)",
+        ),
     ],
     ids=str,
 )
@@ -101,7 +115,7 @@ def test_positions_and_units_may_be_more_precise_than_the_network(dtype):
 
 @pytest.mark.parametrize("name", ["x", "future", "static"])
 def test_more_precise_windows_are_refused(name):
-    network, inputs = make_network(future_size=2, static_size=4), {"x": make_windows(), **exogenous()}
+    network, inputs = make_network(feature_sizes=FeatureSizes(2, 0, 4)), {"x": make_windows(), **exogenous()}
     inputs = {key: inputs[key] for key in ("x", "future", "static")}
     with pytest.raises(ValueError, match=rf"{name} must have the precision of the weights, torch\.float32, got"):
         network(**{**inputs, name: inputs[name].double()})

@@ -17,7 +17,7 @@ _SLOW = [HealthCheck.too_slow]
 _FEW = settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=_SLOW)
 _SIZES: dict[str, Any] = {
     "horizon": 4, "lookback": 12, "patch_length": 4, "patch_stride": 4, "dim": 8, "num_heads": 2, "mlp_dim": 8,
-    "mixing_heads": 3, "max_channels": 4,
+    "mixing_heads": 3,
 }  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def _windows(channels: int, count: int = 3) -> Tensor:
 @_FEW
 @given(st.permutations(range(4)))
 def test_channels_with_vectors_and_positions_go_by_them(order):
-    network = _network(components=("content", "time"), channel_vectors=4, position_size=2)
+    network = _network(components=("content", "time"), num_channels=4, per_channel=("vectors",), position_size=2)
     x, places = _windows(4), torch.randn(4, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     numbers = torch.arange(4)
     expected = network(x, series=numbers, positions=places)[:, :, order]

@@ -106,7 +106,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path, changes):
     def run(stop: int | None) -> tuple[Outcome, dict[str, Tensor]]:
         torch.manual_seed(3)
         # Its dropout draws from the global generator.
-        config = ForecastingConfig(8, 24, 12, 6, dim=8, num_heads=2, mlp_dim=8, individual_channels=3)
+        config = ForecastingConfig(8, 24, 12, 6, dim=8, num_heads=2, mlp_dim=8, num_channels=3, per_channel=("matrix",))
         model, steps = ForecastingNetwork(config), 0
 
         def interrupt(model: nn.Module, inputs: object) -> None:

@@ -8,7 +8,7 @@ import torch
 from support.made_up_networks import CHANNELS, HORIZON, LOOKBACK, make_config, make_network, make_windows
 
 from mvpa_ts.forecasting.network import ForecastingNetwork, mixing
-from mvpa_ts.forecasting.network.configuration import ForecastingConfig
+from mvpa_ts.forecasting.network.configuration import FeatureSizes, ForecastingConfig
 from mvpa_ts.forecasting.network.mixing import ChannelMixing, mixing_share
 from mvpa_ts.forecasting.normalisation import location_scale
 from mvpa_ts.windows import Windows
@@ -124,7 +124,9 @@ def test_units_decide_how_channels_are_compared():
 
 @pytest.mark.parametrize("name", ["future", "historic"])
 def test_features_reach_the_linear_path(name):
-    network = make_network(num_layers=1, mixing_heads=0, covariates=("maps", "channels"), **{f"{name}_size": 2})
+    network = make_network(
+        num_layers=1, mixing_heads=0, covariates=("maps", "channels"), feature_sizes=FeatureSizes(**{name: 2})
+    )
     steps = LOOKBACK + (HORIZON if name == "future" else 0)
     features = torch.randn(3, steps, CHANNELS, 2)
     x = make_windows()
@@ -141,8 +143,10 @@ def test_features_reach_the_linear_path(name):
 @pytest.mark.parametrize("name", ["future", "historic"])
 def test_channels_with_vectors_read_features_by_weights_of_their_own(name):
     """A loop over channels; an unknown series, and a panel of another size, have the shared map alone."""
-    sizes = {f"{name}_size": 2, "covariates": ("maps", "channels")}
-    network = make_network(mixing_heads=1, channel_vectors=CHANNELS, num_layers=1, **sizes).eval()
+    sizes = {"feature_sizes": FeatureSizes(**{name: 2}), "covariates": ("maps", "channels")}
+    network = make_network(
+        mixing_heads=1, num_channels=CHANNELS, per_channel=("vectors",), num_layers=1, **sizes
+    ).eval()
     steps = LOOKBACK + (HORIZON if name == "future" else 0)
     features = torch.randn(3, steps, CHANNELS, 2)
     x = make_windows()
@@ -175,8 +179,8 @@ def test_weights_of_features_learn():
     driver = torch.randn(64, LOOKBACK + HORIZON, 1, 1).expand(-1, -1, 2, -1)
     target = driver[:, LOOKBACK:, :, 0] * torch.tensor([1.0, -1.0])
     config = ForecastingConfig(
-        HORIZON, LOOKBACK, num_layers=1, future_size=1, mixing_heads=1, channel_vectors=2, patch_length=4,
-        patch_stride=4, dim=8, num_heads=2, mlp_dim=8, normalise=False,
+        HORIZON, LOOKBACK, num_layers=1, feature_sizes=FeatureSizes(1), mixing_heads=1, num_channels=2,
+        per_channel=("vectors",), patch_length=4, patch_stride=4, dim=8, num_heads=2, mlp_dim=8, normalise=False,
     )  # fmt: skip
     errors = {}
     for heads, covariates in ((0, ("maps",)), (4, ("maps", "channels"))):
@@ -199,9 +203,17 @@ def test_weights_of_features_learn():
 @pytest.mark.parametrize(
     ("options", "inputs", "message"),
     [
-        ({}, {"series": torch.arange(5)}, "series needs a network with channel_vectors"),
-        ({"channel_vectors": 5}, {"series": torch.arange(4)}, r"series must be an integer tensor of shape \(5,\)"),
-        ({"channel_vectors": 5}, {"series": torch.ones(5)}, "series must be an integer tensor .*float32"),
+        ({}, {"series": torch.arange(5)}, "series needs a network with learnt vectors"),
+        (
+            {"num_channels": 5, "per_channel": ("vectors",)},
+            {"series": torch.arange(4)},
+            r"series must be an integer tensor of shape \(5,\)",
+        ),
+        (
+            {"num_channels": 5, "per_channel": ("vectors",)},
+            {"series": torch.ones(5)},
+            "series must be an integer tensor .*float32",
+        ),
         ({}, {"positions": torch.zeros(5, 1)}, r"positions must be None \(position_size is 0\), got \(5, 1\)"),
         ({"position_size": 1}, {}, r"positions must be \(5, 1\) \(position_size is 1\), got None"),
         ({"position_size": 1}, {"positions": torch.zeros(4, 1)}, r"positions must be \(5, 1\) .*got \(4, 1\)"),
@@ -222,10 +234,9 @@ def test_whole_numbers_are_positions():
     torch.testing.assert_close(*forecasts)
 
 
-@pytest.mark.parametrize("name", ["channel_vectors", "position_size"])
-def test_what_nothing_would_read(name):
-    with pytest.raises(ValueError, match=f"{name} needs mixing_heads of at least 1"):
-        make_config(mixing_heads=0, **{name: 2})
+def test_what_nothing_would_read():
+    with pytest.raises(ValueError, match="position_size needs mixing_heads of at least 1"):
+        make_config(mixing_heads=0, position_size=2)
 
 
 def test_an_average_of_buffers_keeps_the_reach():

@@ -18,6 +18,7 @@ from support.made_up_networks import (
 from torch import Tensor, nn
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork
+from mvpa_ts.forecasting import FeatureSizes
 from mvpa_ts.forecasting.normalisation import location_scale
 
 
@@ -53,7 +54,7 @@ def test_number_of_segments(lookback, length, stride, segments):
     config = make_config(lookback=lookback, patch_length=length, patch_stride=stride)
     assert config.segments == segments
     assert config.future_segments == 0
-    assert make_config(future_size=2).future_segments == math.ceil(HORIZON / 4)
+    assert make_config(feature_sizes=FeatureSizes(2)).future_segments == math.ceil(HORIZON / 4)
 
 
 def test_parameter_count_does_not_know_the_channels():
@@ -65,8 +66,12 @@ def test_parameter_count_does_not_know_the_channels():
     assert network(make_windows(50)).shape[2] > network.config.max_channels
 
 
-def test_channels_beyond_the_codebook_share_its_last_row():
-    network, longer = (make_network(max_channels=rows, mixing_heads=0, channel_distance="absolute") for rows in (3, 20))
+def test_channels_beyond_the_codebook_share_its_last_row(monkeypatch):
+    networks = []
+    for rows in (3, 20):
+        monkeypatch.setattr(ForecastingConfig, "max_channels", rows)
+        networks.append(make_network(mixing_heads=0, channel_distance="absolute"))
+    network, longer = networks
     weights = network.state_dict()
     codebook = weights["encoder.stack.channel_codebook"]
     weights["encoder.stack.channel_codebook"] = torch.cat([codebook, codebook[-1:].expand(17, -1)])
@@ -92,7 +97,7 @@ def test_starts_as_the_linear_model():
 
 def test_phases_of_all_steps():
     """Given one by one they may jump; where they do not, they are those counted on from the first."""
-    network = make_network(cycle_length=7, phase_weights=True)
+    network = make_network(cycle_length=7)
     x, phase = make_windows(), torch.tensor([0, 5, 100])
     steps = phase[:, None] + torch.arange(LOOKBACK + HORIZON)
     expected = network(x, phase=phase)
@@ -105,12 +110,8 @@ def test_phases_of_all_steps():
 
 @pytest.mark.parametrize("num_outputs", [1, 3])
 @pytest.mark.parametrize("with_mask", [False, True])
-@pytest.mark.parametrize("weighted", [False, True], ids=["", "phase_weights"])
-def test_linear_path_against_numpy(weighted, with_mask, num_outputs):
-    network = make_network(
-        num_layers=0, mixing_heads=0, num_outputs=num_outputs, cycle_length=7, phase_weights=weighted
-    )
-    factor = 1.0 + 0.1 * network.phase_weights.detach().double().numpy()[:, 0] if weighted else np.ones(7)
+def test_linear_path_against_numpy(with_mask, num_outputs):
+    network = make_network(num_layers=0, mixing_heads=0, num_outputs=num_outputs, cycle_length=7)
     x, mask, phase = make_windows(), make_mask(), torch.tensor([0, 5, 100])
     output = network(x, mask if with_mask else None, phase=phase).detach().numpy()
 
@@ -126,9 +127,7 @@ def test_linear_path_against_numpy(weighted, with_mask, num_outputs):
             phases = (int(phase[sample]) + np.arange(LOOKBACK + HORIZON)) % 7
             template = cycle[phases, 0]
             normed = np.where(observed, (series - mean) / deviation - template[:LOOKBACK], 0.0)
-            forecast = (weight @ (factor[phases[:LOOKBACK]] * normed) + bias).reshape(HORIZON, num_outputs) + template[
-                LOOKBACK:, None
-            ]
+            forecast = (weight @ normed + bias).reshape(HORIZON, num_outputs) + template[LOOKBACK:, None]
             expected = np.sort(forecast * deviation + mean)  # several outputs are quantiles
             np.testing.assert_allclose(output[sample, :, channel], expected, rtol=2e-5, atol=2e-5)
 
@@ -147,7 +146,7 @@ def test_instance_normalisation_makes_it_equivariant():
 
 @pytest.mark.parametrize("options", [{}, {"num_outputs": 3, "location_outputs": (0, 2)}], ids=str)
 def test_level_reversion_takes_a_share_of_the_mean_off_each_step(options):
-    plain, network = make_network(**options), make_network(level_reversion=True, **options)
+    plain, network = make_network(**options), make_network(normalise="reverting", **options)
     network.load_state_dict(plain.state_dict(), strict=False)
     x, mask = make_windows(), make_mask()
     with torch.no_grad():
@@ -158,7 +157,7 @@ def test_level_reversion_takes_a_share_of_the_mean_off_each_step(options):
             seen = x[sample, :, channel][mask[sample, :, channel]]
             mean = seen.mean().item() if len(seen) else 0.0
             for step in range(HORIZON):
-                for output in network.config.location_outputs or range(network.config.num_outputs):
+                for output in network.location_outputs or range(network.config.num_outputs):
                     expected[sample, step, channel, output] -= network.reversion[step].item() * mean
     torch.testing.assert_close(network(x, mask), expected, rtol=1e-4, atol=1e-4)
     with torch.no_grad():
@@ -293,7 +292,9 @@ def test_learns_what_the_linear_path_cannot():
 
 def test_individual_channels_have_a_matrix_and_a_vector_of_their_own():
     torch.manual_seed(0)
-    network = ForecastingNetwork(ForecastingConfig(6, 12, 4, 4, 8, 2, 8, individual_channels=3)).eval()
+    network = ForecastingNetwork(
+        ForecastingConfig(6, 12, 4, 4, 8, 2, 8, num_channels=3, per_channel=("matrix",))
+    ).eval()
     x = torch.randn(1, 12, 1).expand(2, 12, 3)
     with torch.no_grad():
         network.encoder.head.weight.normal_()
@@ -309,13 +310,14 @@ def test_individual_channels_have_a_matrix_and_a_vector_of_their_own():
         location, scale = x[:, :, 0].mean(1), (x[:, :, 0].var(1, correction=0) + 1e-5).sqrt()
         correction = (((x[:, :, 1] - location[:, None]) / scale[:, None]) @ network.corrections[1]) * scale[:, None]
         torch.testing.assert_close(moved[:, :, 1, 0], same[:, :, 1, 0] + correction, atol=1e-5, rtol=1e-5)
-    with pytest.raises(ValueError, match="individual_channels = 3 channels, got 2"):
+    with pytest.raises(ValueError, match="num_channels = 3 channels, each with its matrix, got 2"):
         network(torch.randn(1, 12, 2))
 
 
-def test_a_window_over_channels_reaches_the_attention():
+def test_a_window_over_channels_reaches_the_attention(monkeypatch):
     """The value of a far channel still counts, its content does not; fewer channels than the window are no error."""
-    config = make_config(channel_window=1, max_channels=2, components=("content",), num_layers=1)
+    monkeypatch.setattr(ForecastingConfig, "max_channels", 2)
+    config = make_config(channel_window=1, components=("content",), num_layers=1)
     torch.manual_seed(0)
     network = ForecastingNetwork(config)
     torch.nn.init.normal_(network.encoder.head.weight)
@@ -331,9 +333,10 @@ def test_a_window_over_channels_reaches_the_attention():
     assert not torch.allclose(network(x), forecast)
 
 
-def test_a_window_over_channels_takes_positions_of_few_channels_only():
-    network = ForecastingNetwork(make_config(channel_window=1, max_channels=2, position_size=1)).eval()
+def test_a_window_over_channels_takes_positions_of_few_channels_only(monkeypatch):
+    monkeypatch.setattr(ForecastingConfig, "max_channels", 2)
+    network = ForecastingNetwork(make_config(channel_window=1, position_size=1)).eval()
     assert network(torch.randn(1, 24, 16), positions=torch.arange(16.0)[:, None]).isfinite().all()
-    message = r"position_size with channel_window needs at most 16 channels \(8 \* max_channels\), got 17: it compares"
+    message = r"position_size with channel_window needs at most 16 channels, got 17: it compares"
     with pytest.raises(ValueError, match=message):
         network(torch.randn(1, 24, 17), positions=torch.arange(17.0)[:, None])

@@ -12,7 +12,7 @@ import torch
 from support.made_up_networks import damage
 
 from mvpa_ts.forecasting.fitted import FittedForecaster, fit_forecaster
-from mvpa_ts.forecasting.network.configuration import ForecastingConfig
+from mvpa_ts.forecasting.network.configuration import FeatureSizes, ForecastingConfig
 from mvpa_ts.forecasting.quantiles import LEVELS
 from mvpa_ts.forecasting.training import ForecasterTraining
 from mvpa_ts.windows import Scaling, Series
@@ -33,7 +33,9 @@ def series(rows: int = 40, channels: int = 2, features: int = 0, ahead: int = 0,
 
 def fit(given: list[Series], training: ForecasterTraining | None = None, **options: Any) -> FittedForecaster:
     features = 0 if given[0].features is None else given[0].features.shape[1]
-    return fit_forecaster(given, config(future_size=features), training or ForecasterTraining(steps=3), **options)
+    return fit_forecaster(
+        given, config(feature_sizes=FeatureSizes(features)), training or ForecasterTraining(steps=3), **options
+    )
 
 
 def weights(fitted: FittedForecaster) -> torch.Tensor:
@@ -209,7 +211,7 @@ class TestPrediction:
 
     def test_one_feature_is_not_taken_for_two(self):
         fitted = fit([series(features=2)])
-        with pytest.raises(ValueError, match=r"^features must have future_size = 2 columns, got 1$"):
+        with pytest.raises(ValueError, match=r"^features must have 2 columns \(feature_sizes.future\), got 1$"):
             fitted.predict(series(features=1, ahead=H))
 
 
@@ -219,8 +221,8 @@ class TestErrors:
             fit_forecaster([], config(), ForecasterTraining())
         with pytest.raises(ValueError, match=r"the same number of channels, got \[1, 2\]"):
             fit([series(channels=1), series()])
-        with pytest.raises(ValueError, match="future_size = 1 columns"):
-            fit_forecaster([series()], config(future_size=1), ForecasterTraining())
+        with pytest.raises(ValueError, match=r"1 columns \(feature_sizes.future\)"):
+            fit_forecaster([series()], config(feature_sizes=FeatureSizes(1)), ForecasterTraining())
         with pytest.raises(ValueError, match=r"num_outputs \(9\) must be the number of levels \(1\)"):
             fit([series()], levels=[0.5])
         with pytest.raises(ValueError, match=r"scalings must be 2, one for each series, got 1"):
@@ -251,8 +253,8 @@ def test_bounds_are_the_range_of_the_series(tmp_path):
     options = {"learning_rate": 0.1, "weight_averaging": None}
     scaling = Scaling.of(given.values)
     fits = [
-        fit_forecaster([given], config(bounded_channels=channels), ForecasterTraining(steps=10, **options))
-        for channels in (None, 3)
+        fit_forecaster([given], config(num_channels=3, per_channel=(option,)), ForecasterTraining(steps=10, **options))
+        for option in ("vectors", "bounds")
     ]
     low, high = np.nanmin(given.values[:, :2], 0)[:, None], np.nanmax(given.values[:, :2], 0)[:, None]
     forecasts = []

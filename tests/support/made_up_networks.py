@@ -40,7 +40,8 @@ def make_config(**options: object) -> ForecastingConfig:
 def make_network(*, fresh: bool = False, **options: object) -> ForecastingNetwork:
     """A network in evaluation mode whose linear path is filled; unless fresh, also its head, codebooks enlarged."""
     torch.manual_seed(0)
-    network = ForecastingNetwork(make_config(**options))
+    location_outputs = options.pop("location_outputs", None)
+    network = ForecastingNetwork(make_config(**options), location_outputs)  # type: ignore[arg-type]
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             if name.startswith("linear") or (not fresh and ("codebook" in name or not parameter.any())):

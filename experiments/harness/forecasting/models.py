@@ -36,14 +36,14 @@ MVPA_MODELS: dict[str, dict[str, Any]] = {
     "MVPA linear path alone": {"num_layers": 0},
     "MVPA, default network": {"default_network": True},
     "MVPA, phase from the clock": {},
-    "MVPA, one matrix for all channels": {"individual_channels": False},  # Weather alone has a matrix for each
+    "MVPA, one matrix for all channels": {"per_channel": ("bounds",)},  # Weather alone has a matrix for each
 }
 # What is read with the clock's phase; all other rows count rows. It makes a difference on Weather alone.
 CLOCK = ("MVPA, phase from the clock",)
 # The paper's question of the terms, with four patches and the same settings for all; each also without the linear path,
 # so that the attention has to forecast alone. The settings were not chosen by any error.
 FOUR_PATCHES: dict[str, Any] = {
-    "patch_length": 24, "patch_stride": 24, "cycle_length": None, "phase_weights": False,
+    "patch_length": 24, "patch_stride": 24, "cycle_length": None,
     "dropout": 0.1, "attention_dropout": 0.0, "head_dropout": 0.1,
     "training": {"learning_rate": 2e-3, "linear_rate": 1.0, "batch_size": 256, "epochs": 5, "frequency_weight": 0.0,
                  "ridge": None, "weight_averaging": 0.99, "keep": "best"},
@@ -219,9 +219,8 @@ def build(
             settings["n_series"] = channels
         return Host(model_class(**settings, random_seed=seed)), replace(SCRIPT, **changed), settings
     if name.startswith("Linear"):
-        config = ForecastingConfig(
-            horizon, lookback, **FIRST, num_layers=0, **_cycle(dataset, channels, "cycle" in name)
-        )
+        cycle = {"cycle_length": CYCLES[dataset], "num_channels": channels, "per_channel": ("cycle",)}
+        config = ForecastingConfig(horizon, lookback, **FIRST, num_layers=0, **(cycle if "cycle" in name else {}))
         training = replace(MVPA_TRAINING, learning_rate=2e-2, linear_learning_rate=2e-2)
         return ForecastingNetwork(config), training, asdict(config)
     if name in MVPA_MODELS or name in TERM_MODELS:
@@ -269,15 +268,16 @@ def configured(
     share = changed.pop("linear_rate", 1.0)
     rate = changed.get("learning_rate", MVPA_TRAINING.learning_rate)
     training = replace(MVPA_TRAINING, **changed, linear_learning_rate=rate * share)
-    settings |= _cycle(dataset, channels, bool(settings.pop("cycle_length", None)))
-    for name in ("individual_channels", "bounded_channels"):
-        settings[name] = channels if settings.pop(name, False) else None
+    if settings.get("cycle_length"):
+        settings |= {"cycle_length": CYCLES[dataset], "per_channel": ("cycle", *settings.get("per_channel", ()))}
     if settings.pop("default_network", False):
         settings = {name: value for name, value in settings.items() if name not in NETWORK}
-        settings |= {"channel_vectors": channels, "regressions": False}
+        settings |= {"per_channel": ("vectors", *settings.get("per_channel", ())), "regressions": False}
     else:
         settings = {**FIRST, **settings}
-    config = ForecastingConfig(horizon, lookback, **settings)
+    config = ForecastingConfig(
+        horizon, lookback, num_channels=channels if settings.get("per_channel") else None, **settings
+    )
     network = ForecastingNetwork(config)
     if alone:
         network.linear = NoLinearPath(horizon * config.num_outputs)  # type: ignore[assignment]
@@ -295,7 +295,3 @@ class NoLinearPath(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map [..., L] to zeros [..., outputs]."""
         return x.new_zeros(*x.shape[:-1], self.outputs)
-
-
-def _cycle(dataset: str, channels: int, wanted: bool) -> dict[str, int]:
-    return {"cycle_length": CYCLES[dataset], "cycle_channels": channels} if wanted else {}

@@ -13,7 +13,6 @@ _CLOSED_FORM: dict[str, Any] = {"batch_size": 64, "weight_averaging": 0.98, "kee
 SEARCHED_SETTINGS: dict[str, dict[str, Any]] = {
     "ETTh1": {  # trial 23
         "cycle_length": 24,
-        "phase_weights": True,
         "patch_length": 96,
         "patch_stride": 96,
         "dropout": 0.2,
@@ -30,7 +29,6 @@ SEARCHED_SETTINGS: dict[str, dict[str, Any]] = {
     },
     "ETTh2": {  # trial 41
         "cycle_length": 24,
-        "phase_weights": True,
         "patch_length": 24,
         "patch_stride": 24,
         "dim": 16,
@@ -51,8 +49,8 @@ SEARCHED_SETTINGS: dict[str, dict[str, Any]] = {
     },
     "Weather": {  # trial 0
         "cycle_length": 144,
-        "individual_channels": True,
-        "level_reversion": True,
+        "per_channel": ("matrix",),
+        "normalise": "reverting",
         "patch_stride": 48,
         "dim": 64,
         "mlp_dim": 128,
@@ -84,7 +82,7 @@ MVPA_SETTINGS: dict[str, dict[str, Any]] = {
         "training": {**FEWER_EPOCHS["ETTh1"]["training"], "frequency_weight": 0.25},
     },
     "ETTh2": {"patch_length": 24, "patch_stride": 12, "training": {"learning_rate": 2e-3, "patience": 5}},
-    "Weather": {**SEARCHED_SETTINGS["Weather"], "bounded_channels": True},
+    "Weather": {**SEARCHED_SETTINGS["Weather"], "per_channel": ("matrix", "bounds")},
 }
 # For look-backs longer than 96.
 LONG_LOOKBACK_SETTINGS: dict[str, dict[str, Any]] = {

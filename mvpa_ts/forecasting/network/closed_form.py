@@ -37,10 +37,10 @@ def least_squares_start(
 ) -> None:
     """Set the cycle to a share of the mean profile, and the linear path to the ridge regression on what is left.
 
-    With `level_reversion`, what then remains is regressed on the level of the window. Last, the linear path gets the
-    share of the forecast that it earns beside the regressions inside each window. All windows are used at once, so
-    there is no noise of a short training. The squared error after scaling back is minimised, so a window counts as much
-    as the variance of its look-back.
+    If `normalise` is "reverting", what then remains is regressed on the level of the window. Last, the linear path
+    gets the share of the forecast that it earns beside the regressions inside each window. All windows are used at
+    once, so there is no noise of a short training. The squared error after scaling back is minimised, so a window
+    counts as much as the variance of its look-back.
 
     Parameters
     ----------
@@ -55,7 +55,8 @@ def least_squares_start(
         observed. Missing values there are taken as the window's mean.
     ridge : float
         Added to the variance of every input, whose mean is about one. A tenth keeps the regression from reading noise.
-        More helps if windows are few, or if the future is less like the past; `individual_channels` have a ridge of 3.
+        More helps if windows are few, or if the future is less like the past; matrices of single channels have
+        a ridge of 3.
     cycle_strength : float
         Share of the mean profile that becomes the cycle. Half by default, because the cycle of a window differs in
         strength from the mean. The linear path sees the rest.
@@ -81,12 +82,10 @@ def least_squares_start(
     True
     """
     config = network.config
-    if config.location_outputs is not None:
+    if network.location_outputs is not None:
         raise ValueError("network must have location_outputs=None: with other values not every output is a level")
     if ridge < 0.0:
         raise ValueError(f"ridge must be at least 0, got {ridge}")
-    if config.phase_weights:
-        network.phase_weights.zero_()
     if config.cycle_length is not None:
         network.cycle.copy_(cycle_strength * _mean_profile(network, batches()))
     variance, covariance, total, squares = _moments(network, batches())
@@ -96,7 +95,7 @@ def least_squares_start(
     outputs = config.num_outputs
     network.linear.weight.copy_(common.mT.repeat_interleave(outputs, 0))
     solution = common.expand_as(covariance)
-    if config.individual_channels is not None:
+    if "matrix" in config.per_channel:
         left = covariance - variance @ common
         corrections = _ridge_solution(variance, left, total, _CORRECTION_RIDGE)
         network.corrections.copy_(corrections.repeat_interleave(outputs, 2))
@@ -112,7 +111,7 @@ def least_squares_start(
     shares = None if network.regressions is None or network.regressions.off else network.regressions
     if shares is not None:
         shares.step_score[:, -1] = _SCORES[-1]  # of the network alone, until its share is known
-    if config.level_reversion:
+    if config.normalise == "reverting":
         network.reversion.copy_(reversion_strength * _return_to_zero(network, batches()))
     if shares is not None:
         score = shares.step_score[:, -1]
@@ -153,12 +152,12 @@ def _moments(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Weighted sums over windows for each of K channels, or for all as one (K = 1)."""
     config = network.config
-    L, K = config.lookback, config.individual_channels or 1
+    L, K = config.lookback, config.channels_with("matrix") or 1
     variance = network.linear.weight.new_zeros(K, L, L, dtype=torch.float64)  # past × past
     covariance = variance.new_zeros(K, L, config.horizon)  # past × future
     total = variance.new_zeros(K)  # of the weights
     squares = variance.new_zeros(config.horizon)  # of the future, over all channels
-    group = "c b" if config.individual_channels is not None else "1 (b c)"
+    group = "c b" if "matrix" in config.per_channel else "1 (b c)"
     for past, future, weight in _normalised(network, batches):
         rows, weights = rearrange(past, f"b l c -> {group} l"), rearrange(weight, f"b 1 c -> {group} 1")
         weighted = (rows * weights).mT
@@ -203,7 +202,7 @@ def _squared_error(network: ForecastingNetwork, batches: Iterable[Sequence[Tenso
 
 
 def _mean_profile(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor | None]]) -> Tensor:
-    """Mean of the normalised look-backs at each phase, [cycle_length, cycle_channels or 1]."""
+    """Mean of the normalised look-backs at each phase, [cycle_length, C or 1]."""
     config, cycle = network.config, network.cycle
     total = torch.zeros_like(cycle, dtype=torch.float64)
     count = torch.zeros_like(total)
@@ -213,7 +212,7 @@ def _mean_profile(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor
         values = (x - location) / scale
         seen = torch.ones_like(values) if mask is None else mask.to(values)
         values = values * seen
-        if config.cycle_channels is None:
+        if "cycle" not in config.per_channel:
             values = values.mean(-1, keepdim=True)
             seen = seen.mean(-1, keepdim=True)
         phases = phase_of_steps(phase, config.lookback)[:, : config.lookback]

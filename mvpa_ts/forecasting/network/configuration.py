@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from mvpa_ts.attention.functional import COMPONENTS, checked_components
 from mvpa_ts.checks import check_flags, keep_shares, keep_whole
@@ -14,14 +15,26 @@ from mvpa_ts.forecasting.network.regressions import LEAST_LOOKBACK
 DENSE_LIMIT = 8
 COVARIATES = ("maps", "channels", "effects")
 """Ways in which the linear path reads features that change with time."""
+PER_CHANNEL = ("vectors", "cycle", "matrix", "bounds")
+"""What each channel may have of its own."""
+
+
+class FeatureSizes(NamedTuple):
+    """Numbers of exogenous features that are known ahead, known in the past only, and constant."""
+
+    future: int = 0
+    historic: int = 0
+    static: int = 0
+
+
+_NO_FEATURES = FeatureSizes()
 
 
 @dataclass(frozen=True)
 class ForecastingConfig:
     """Sizes and options of a `ForecastingNetwork`.
 
-    The number of parameters does not depend on the number of channels, unless `cycle_channels` or
-    `individual_channels` is set.
+    The network runs on any number of channels, and its size does not depend on it, unless `per_channel` is set.
 
     Attributes
     ----------
@@ -35,17 +48,22 @@ class ForecastingConfig:
     components : tuple of {"content", "time", "channel"}
         Terms of the attention score.
     channel_distance : {"absolute", "signed"}
-    max_channels : int
-        Rows of the channel codebook; channels further apart share the last row.
+        Channels 32 or more places apart share a row of the codebook.
     channel_window : int or None
         Compare the content of channels at most this far apart, as `mvpa_attention` does. The time of a step is then
         linear in the number of channels instead of quadratic. It pays from some 300 channels on. Learnt vectors and
-        positions compare all pairs, so with them it takes at most ``8 * max_channels`` channels (256).
+        positions compare all pairs, so with them it takes at most 256 channels.
     mixing_heads : int
         Heads of the linear path that read other channels (`ChannelMixing`). With 0 it reads each channel alone.
-    channel_vectors : int or None
-        Number of channels, if each gets learnt vectors that say which others it reads in the linear path. For panels
-        whose order tells little. A channel that was not in the training has no vector; it is read by its distance.
+    num_channels : int or None
+        Number of channels, if each has something of its own.
+    per_channel : tuple of {"vectors", "cycle", "matrix", "bounds"}
+        What each channel has of its own. "vectors" are learnt and say which others it reads in the linear path, for
+        panels whose order tells little; a channel that was not in the training has none and is read by its distance.
+        With the others, the number of channels is fixed. "cycle" is a learnable cycle; without it all share one.
+        "matrix" is a correction of the linear path's matrix, and a vector that is added to the tokens, for channels
+        that are different things, as in weather data. "bounds" keep forecasts between two numbers, which
+        `ForecastingNetwork.set_bounds` sets, for values that often lie at a limit: rain, sunshine, sales.
     position_size : int
         Number of coordinates of a channel (a place along a shaft, kilometres, latitude and longitude), which `forward`
         then needs. The linear path reads by place instead of by order. 0: there are no positions.
@@ -64,33 +82,18 @@ class ForecastingConfig:
         Numbers per forecast step: quantiles, or parameters of a distribution.
     cycle_length : int or None
         Steps of a learnable cycle that is taken from the input and added to the output (CycleNet); needs `phase`.
-    cycle_channels : int or None
-        Channels with a cycle of their own; None shares one cycle among all.
-    phase_weights : bool
-        Weigh each step that the linear path reads by a learnt factor of its phase, the same for all channels; needs
-        `cycle_length`. For seasons in which some hours of a day tell more than others.
-    individual_channels : int or None
-        Number of channels, if each gets parameters of its own: a correction of the linear path's matrix and a vector
-        that is added to its tokens. For channels that are different things, as in weather data. None: the network runs
-        on any number of channels.
-    future_size, historic_size, static_size : int
+    feature_sizes : FeatureSizes
         Exogenous features known ahead, known in the past only, and constant.
     covariates : tuple of {"maps", "channels", "effects"}
         How the linear path reads features that change with time, beside the attention path. "maps": a linear map of
-        the window's features, shared by the channels. "channels", of channels with `channel_vectors`: further maps,
+        the window's features, shared by the channels. "channels", of channels with "vectors": further maps,
         which each combines by learnt weights. "effects": the effect of a feature known ahead at the same step is one
         number for each feature. The network reads the series without these effects and adds those of the horizon to
         the forecast; training starts them by a regression with autoregressive errors. The last two need "maps".
-    normalise : bool
-        Instance normalisation per window and channel, undone on the output.
-    level_reversion : bool
-        Learn how far each step of the forecast returns from the window's mean towards zero. For series that were
-        standardised as a whole, so that zero is their mean.
-    bounded_channels : int or None
-        Number of channels, if their forecasts shall stay between two bounds each, which `ForecastingNetwork.set_bounds`
-        sets. For values that often lie at a limit: rain, sunshine, sales.
-    location_outputs : tuple of int or None
-        Outputs that the cycle is added to, for distributions whose other parameters do not move with it. None: all.
+    normalise : bool or "reverting"
+        Instance normalisation per window and channel, undone on the output. "reverting" also learns how far each step
+        of the forecast returns from the window's mean towards zero, for series that were standardised as a whole, so
+        that zero is their mean.
 
     Raises
     ------
@@ -114,10 +117,10 @@ class ForecastingConfig:
     num_layers: int = 1
     components: tuple[str, ...] = COMPONENTS
     channel_distance: Literal["absolute", "signed"] = "signed"
-    max_channels: int = 32
     channel_window: int | None = None
     mixing_heads: int = 12
-    channel_vectors: int | None = None
+    num_channels: int | None = None
+    per_channel: tuple[str, ...] = ()
     position_size: int = 0
     covariates: tuple[str, ...] = COVARIATES
     regressions: bool = True
@@ -126,33 +129,25 @@ class ForecastingConfig:
     head_dropout: float = 0.5
     num_outputs: int = 1
     cycle_length: int | None = None
-    cycle_channels: int | None = None
-    phase_weights: bool = False
-    individual_channels: int | None = None
-    future_size: int = 0
-    historic_size: int = 0
-    static_size: int = 0
-    normalise: bool = True
-    level_reversion: bool = False
-    bounded_channels: int | None = None
-    location_outputs: tuple[int, ...] | None = None
+    feature_sizes: FeatureSizes = _NO_FEATURES
+    normalise: bool | Literal["reverting"] = True
+
+    max_channels: ClassVar[int] = 32  # rows of the channel codebook on each side
 
     def __post_init__(self) -> None:
         keep_whole(
             self, 1, "horizon", "lookback", "patch_length", "patch_stride", "dim", "num_heads", "mlp_dim",
-            "max_channels", "channel_window", "num_outputs", "cycle_length", "cycle_channels", "individual_channels",
-            "bounded_channels", "channel_vectors",
+            "channel_window", "num_outputs", "cycle_length", "num_channels",
         )  # fmt: skip
-        keep_whole(
-            self, 0, "mixing_heads", "position_size", "num_layers", "future_size", "historic_size",
-            "static_size",
-        )  # fmt: skip
-        check_flags(self, "regressions", "phase_weights", "normalise", "level_reversion")
+        keep_whole(self, 0, "mixing_heads", "position_size", "num_layers")
+        check_flags(self, "regressions", *(() if self.normalise == "reverting" else ("normalise",)))
+        self._keep_parts()
         ways = self.covariates
         if not isinstance(ways, (tuple, list)) or not set(ways) <= set(COVARIATES) or (ways and "maps" not in ways):
             raise ValueError(f"covariates must be () or some of {COVARIATES}, 'maps' among them, got {ways!r}")
         object.__setattr__(self, "covariates", tuple(ways))
-        read_by_layers = self.static_size + (0 if "maps" in self.covariates else self.future_size + self.historic_size)
+        future, historic, static = self.feature_sizes
+        read_by_layers = static + (0 if "maps" in self.covariates else future + historic)
         if not self.num_layers and read_by_layers:
             raise ValueError(
                 "num_layers must be at least 1 with constant features, or with covariates=(), got 0: nothing else "
@@ -173,41 +168,51 @@ class ForecastingConfig:
         if self.num_layers and self.dim % self.num_heads:
             raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
         keep_shares(self, "dropout", "attention_dropout", "head_dropout")
-        for name in ("channel_vectors", "position_size"):
-            if getattr(self, name) and not self.mixing_heads:
+        for name in ("vectors", "position_size"):
+            if (name in self.per_channel or getattr(self, name, False)) and not self.mixing_heads:
                 raise ValueError(f"{name} needs mixing_heads of at least 1, got 0: nothing else reads it")
-        for name in ("cycle_channels", "phase_weights"):
-            if getattr(self, name) and self.cycle_length is None:
-                raise ValueError(f"{name} needs cycle_length, the number of steps in a cycle, got None")
-        if self.level_reversion and not self.normalise:
-            raise ValueError("level_reversion needs normalise=True: without it the forecast keeps the level anyway")
-        if self.bounded_channels is not None and self.location_outputs is not None:
-            raise ValueError(
-                "bounded_channels needs location_outputs=None: with other values not every output is a level to bound"
-            )
+        if "cycle" in self.per_channel and self.cycle_length is None:
+            raise ValueError("cycle in per_channel needs cycle_length, the number of steps in a cycle, got None")
         if self.channel_distance not in ("absolute", "signed"):
             raise ValueError(f"channel_distance must be 'absolute' or 'signed', got {self.channel_distance!r}")
-        if not set(self.location_outputs or ()) <= set(range(self.num_outputs)):
-            raise ValueError(
-                f"location_outputs must be None or numbers of the {self.num_outputs} outputs (num_outputs), counted "
-                f"from 0, got {self.location_outputs}"
-            )
         object.__setattr__(self, "components", checked_components(self.components))
-        if self.channel_vectors is not None:
-            self.check_cost("channel_vectors", self.channel_vectors)
+        self.check_cost("vectors", self.num_channels or 1)
 
-    def check_cost(self, name: Literal["channel_vectors", "position_size"], channels: int) -> None:
+    def _keep_parts(self) -> None:
+        """Turn `feature_sizes` and `per_channel` into tuples of what they may hold; raises ValueError otherwise."""
+        try:
+            sizes = FeatureSizes(*map(operator.index, self.feature_sizes))
+        except TypeError:
+            sizes = FeatureSizes(-1)
+        if min(sizes) < 0:
+            raise ValueError(
+                f"feature_sizes must be three numbers of at least 0 {FeatureSizes._fields}, got {self.feature_sizes!r}"
+            )
+        object.__setattr__(self, "feature_sizes", sizes)
+        chosen, known = self.per_channel, isinstance(self.per_channel, (tuple, list))
+        if not known or not set(chosen) <= set(PER_CHANNEL) or bool(chosen) != (self.num_channels is not None):
+            raise ValueError(
+                f"per_channel must be some of {PER_CHANNEL} if num_channels is given, else (), got {chosen!r} with "
+                f"num_channels={self.num_channels}"
+            )
+        object.__setattr__(self, "per_channel", tuple(name for name in PER_CHANNEL if name in chosen))
+
+    def channels_with(self, name: str) -> int | None:
+        """The number of channels, if each has this of its own (`per_channel`); else None."""
+        return self.num_channels if name in self.per_channel else None
+
+    def check_cost(self, name: Literal["vectors", "position_size"], channels: int) -> None:
         """Raise ValueError if this option compares so many channels in pairs that `channel_window` would be in vain."""
-        most = DENSE_LIMIT * self.max_channels
-        if self.channel_window is not None and getattr(self, name) and channels > most:
+        wanted, most = name in self.per_channel or getattr(self, name, False), DENSE_LIMIT * self.max_channels
+        if self.channel_window is not None and wanted and channels > most:
             instead = "sort the channels by their positions" if name == "position_size" else "sort like beside like"
             raise ValueError(
-                f"{name} with channel_window needs at most {most} channels (8 * max_channels), got {channels}: it "
-                f"compares every channel with every other. Leave {name} out and {instead}, or leave channel_window out"
+                f"{name} with channel_window needs at most {most} channels, got {channels}: it compares every channel "
+                f"with every other. Leave {name} out and {instead}, or leave channel_window out"
             )
 
     def with_vectors(self, channels: int) -> ForecastingConfig:
-        """The same with `channel_vectors` where they pay and cost little: the default of the adapters.
+        """The same with "vectors" in `per_channel` where they pay and cost little: the default of the adapters.
 
         They find pairs that no order tells of: the error on random leaders and followers falls from .794 to .610, and
         elsewhere they do no harm (experiments/results/structure). That takes two channels and heads that read others by
@@ -215,7 +220,8 @@ class ForecastingConfig:
         """
         pays = self.mixing_heads > 0 and "content" in self.components
         few = 1 < channels <= DENSE_LIMIT * self.max_channels
-        return replace(self, channel_vectors=channels) if pays and few else self
+        per_channel = ("vectors", *self.per_channel)
+        return replace(self, num_channels=channels, per_channel=per_channel) if pays and few else self
 
     @property
     def reads_regressions(self) -> bool:
@@ -225,7 +231,7 @@ class ForecastingConfig:
     @property
     def fits_regressions(self) -> bool:
         """Whether regressions are solved on all rows at the end of a training."""
-        return self.reads_regressions and not (self.future_size or self.historic_size or self.static_size)
+        return self.reads_regressions and not any(self.feature_sizes)
 
     @property
     def segments(self) -> int:
@@ -235,4 +241,4 @@ class ForecastingConfig:
     @property
     def future_segments(self) -> int:
         """Tokens per channel over the horizon; none without future exogenous features."""
-        return math.ceil(self.horizon / self.patch_stride) if self.future_size else 0
+        return math.ceil(self.horizon / self.patch_stride) if self.feature_sizes.future else 0

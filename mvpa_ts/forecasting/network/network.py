@@ -28,6 +28,14 @@ class ForecastingNetwork(nn.Module):
     Parameters
     ----------
     config : ForecastingConfig
+    location_outputs : tuple of int, optional
+        Outputs that are levels of the series, for distributions whose other parameters do not move with it. By default
+        all are, as quantiles.
+
+    Raises
+    ------
+    ValueError
+        `location_outputs` names an output that does not exist, or some are no levels and ``"bounds"`` are to be kept.
 
     Examples
     --------
@@ -41,29 +49,34 @@ class ForecastingNetwork(nn.Module):
     lower: Tensor
     upper: Tensor
 
-    def __init__(self, config: ForecastingConfig) -> None:
+    def __init__(self, config: ForecastingConfig, location_outputs: tuple[int, ...] | None = None) -> None:
         super().__init__()
-        self.config = config
+        if not set(location_outputs or ()) <= set(range(config.num_outputs)):
+            raise ValueError(
+                f"location_outputs must be None or numbers of the {config.num_outputs} outputs (num_outputs), counted "
+                f"from 0, got {location_outputs}"
+            )
+        if location_outputs is not None and "bounds" in config.per_channel:
+            raise ValueError("bounds in per_channel need location_outputs=None: else not every output is a level")
+        self.config, self.location_outputs = config, location_outputs
         outputs = config.horizon * config.num_outputs
         self.linear = nn.Linear(config.lookback, outputs)
         # From zero (the window's mean) rather than at random: the noise of a random start outlives a short training.
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
-        if config.individual_channels is not None:
-            self.corrections = nn.Parameter(torch.zeros(config.individual_channels, config.lookback, outputs))
+        if (channels := config.channels_with("matrix")) is not None:
+            self.corrections = nn.Parameter(torch.zeros(channels, config.lookback, outputs))
         if config.cycle_length is not None:
-            self.cycle = nn.Parameter(torch.zeros(config.cycle_length, config.cycle_channels or 1))
-            if config.phase_weights:
-                self.phase_weights = nn.Parameter(torch.zeros(config.cycle_length, 1))
-        if config.level_reversion:
+            self.cycle = nn.Parameter(torch.zeros(config.cycle_length, config.channels_with("cycle") or 1))
+        if config.normalise == "reverting":
             self.reversion = nn.Parameter(torch.zeros(config.horizon))
-        if config.bounded_channels is not None:
-            widest = torch.full((config.bounded_channels,), torch.finfo(torch.float32).max)
+        if (channels := config.channels_with("bounds")) is not None:
+            widest = torch.full((channels,), torch.finfo(torch.float32).max)
             self.register_buffer("lower", -widest)
             self.register_buffer("upper", widest)
         self.encoder = PatchEncoder(config) if config.num_layers else None
         self.regressions = RegressionShares(config.horizon) if config.reads_regressions else None
-        self.fitted = FittedRegressions(config.channel_vectors) if config.fits_regressions else None
+        self.fitted = FittedRegressions(config.channels_with("vectors")) if config.fits_regressions else None
         self.mixing = None
         if config.mixing_heads:
             self.mixing = ChannelMixing(
@@ -72,25 +85,26 @@ class ForecastingNetwork(nn.Module):
                 outputs,
                 max_channels=config.max_channels,
                 channel_distance=config.channel_distance,
-                channels=config.channel_vectors,
+                channels=config.channels_with("vectors"),
                 coordinates=config.position_size,
             )
         if self.reads_effects:
-            self.future_effects = nn.Parameter(torch.zeros(config.future_size))
+            self.future_effects = nn.Parameter(torch.zeros(config.feature_sizes.future))
         self.features = nn.ModuleDict()
-        of_future = config.future_size * (config.lookback + config.horizon)  # numbers of a channel over a window
-        for name, size in (("future", of_future), ("historic", config.historic_size * config.lookback)):
+        channels = config.channels_with("vectors")
+        for name, steps in (("future", config.lookback + config.horizon), ("historic", config.lookback)):
+            size = steps * getattr(config.feature_sizes, name)  # numbers of a channel over a window
             if not size or "maps" not in config.covariates:
                 continue
             # Zero, like all of the linear path.
             self.register_parameter(f"{name}_map", nn.Parameter(torch.zeros(size, outputs)))
-            if "channels" in config.covariates and config.channel_vectors is not None:
-                self.features[name] = FeatureMaps(size, outputs, config.channel_vectors)
+            if "channels" in config.covariates and channels is not None:
+                self.features[name] = FeatureMaps(size, outputs, channels)
 
     @property
     def unbounded(self) -> bool:
         """Whether the network has room for bounds, and none were set yet."""
-        if self.config.bounded_channels is None:
+        if "bounds" not in self.config.per_channel:
             return False
         widest = torch.finfo(torch.float32).max
         return bool((self.lower <= -widest).all() and (self.upper >= widest).all())
@@ -99,7 +113,7 @@ class ForecastingNetwork(nn.Module):
     def reads_effects(self) -> bool:
         """Whether effects of covariates at the same step are subtracted from what is read and added to the forecast."""
         config = self.config
-        return "effects" in config.covariates and config.future_size > 0
+        return "effects" in config.covariates and config.feature_sizes.future > 0
 
     @torch.no_grad()
     def set_bounds(self, lower: Tensor, upper: Tensor) -> None:
@@ -119,14 +133,15 @@ class ForecastingNetwork(nn.Module):
         --------
         >>> import torch
         >>> from mvpa_ts import ForecastingConfig, ForecastingNetwork
-        >>> network = ForecastingNetwork(ForecastingConfig(horizon=24, lookback=96, bounded_channels=2))
+        >>> config = ForecastingConfig(horizon=24, lookback=96, num_channels=2, per_channel=("bounds",))
+        >>> network = ForecastingNetwork(config)
         >>> network.set_bounds(torch.zeros(2), torch.tensor([1.0, torch.inf]))
         >>> forecast = network(torch.randn(8, 96, 2))
         >>> bool(forecast.min() >= 0), bool(forecast[:, :, 0].max() <= 1)
         (True, True)
         """
-        if self.config.bounded_channels is None:
-            raise ValueError("set_bounds needs a network with bounded_channels; this network has none")
+        if "bounds" not in self.config.per_channel:
+            raise ValueError("set_bounds needs a network with 'bounds' in per_channel; this network has none")
         lower, upper = checked_bounds(lower, upper, self.lower)
         self.lower.copy_(lower)
         self.upper.copy_(upper)
@@ -134,7 +149,7 @@ class ForecastingNetwork(nn.Module):
     @contextmanager
     def bounded_by(self, lower: Tensor | float, upper: Tensor | float) -> Iterator[None]:
         """Other bounds for a while, as for windows in other units; nothing changes in a network without bounds."""
-        if self.config.bounded_channels is None:
+        if "bounds" not in self.config.per_channel:
             yield
             return
         kept = self.lower.clone(), self.upper.clone()
@@ -173,7 +188,7 @@ class ForecastingNetwork(nn.Module):
         static : Tensor, shape (C, S), optional
             Exogenous features known ahead, of the past, and constant.
         series : integer Tensor, shape (C,), optional
-            Which of the `channel_vectors` each channel has; −1 is a series that was not in the training. By default
+            Which of the learnt vectors each channel has; −1 is a series that was not in the training. By default
             the channels are those of the training; if their number differs, all are new.
         positions : Tensor, shape (C, position_size), optional
         units : Tensor, shape (C, 2), optional
@@ -199,9 +214,8 @@ class ForecastingNetwork(nn.Module):
         phases = None
         if self.config.cycle_length is not None and phase is not None:
             phases = phase_of_steps(phase, self.config.lookback + self.config.horizon) % self.config.cycle_length
-        window = Window(
-            x, mask, phases, future, historic, static, series, positions, units, x.new_zeros(()), x.new_ones(())
-        )
+        zero = x.new_zeros(1, 1, 1)
+        window = Window(x, mask, phases, future, historic, static, series, positions, units, zero, zero + 1.0)
         effects, cycle = self.effects(x, mask, future, units), None if phases is None else self.cycle[phases]
         window = window.less(effects)
         read, regressed = window.x, None
@@ -212,7 +226,7 @@ class ForecastingNetwork(nn.Module):
         attended, scores = self._attended(window, regressed)
         forecast = window.in_units(self._moved(self._own_past(window) + attended, cycle))
         forecast = forecast + self._other_channels_and_features(window) - self._return_to_zero(window)
-        if self.config.num_outputs > 1 and self.config.location_outputs is None:
+        if self.config.num_outputs > 1 and self.location_outputs is None:
             # Quantiles that cross change places in training, so that none has a column of its own. Of quantiles that
             # are equal each keeps its own gradient; a stable sort is not in ONNX.
             exported = torch.onnx.is_in_onnx_export()
@@ -226,7 +240,7 @@ class ForecastingNetwork(nn.Module):
             narrower = (width - 1.0) * (forecast - middle[..., None])
             forecast = forecast + (moved[..., None] + narrower) * self._levels(moved)
         forecast = self._moved(forecast, effects)
-        if self.config.bounded_channels is not None:
+        if "bounds" in self.config.per_channel:
             forecast = Bounded.apply(forecast, self.lower[:, None], self.upper[:, None])
         return forecast
 
@@ -240,7 +254,7 @@ class ForecastingNetwork(nn.Module):
         effects = future @ self.future_effects
         if not self.config.normalise:
             return effects
-        window = Window(x, mask, None, future, None, None, None, None, units, x.new_zeros(()), x.new_ones(()))
+        window = Window(x, mask, None, future, None, None, None, None, units, x.new_zeros(1, 1, 1), x.new_ones(1, 1, 1))
         return effects * window.series_scale(window.own_units()[1])
 
     def _observed(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -255,11 +269,8 @@ class ForecastingNetwork(nn.Module):
     def _own_past(self, window: Window) -> Tensor:
         """The linear path's forecast from each channel's own look-back, [B, h, C, m]."""
         read = window.x
-        if self.config.phase_weights and window.phases is not None:
-            # A tenth, so that the optimiser moves them that much more slowly than the matrix.
-            read = read * (1.0 + 0.1 * self.phase_weights[window.phases[:, : self.config.lookback]])
         forecast = self.linear(read.mT)
-        if self.config.individual_channels is not None:
+        if "matrix" in self.config.per_channel:
             forecast = forecast + torch.einsum("blc,clk->bck", read, self.corrections)
         return self._by_step(forecast)
 
@@ -291,15 +302,15 @@ class ForecastingNetwork(nn.Module):
             )
             added.append(heads)
         for name, features in (("future", window.future), ("historic", window.historic)):
-            if "maps" in config.covariates and features is not None and getattr(config, f"{name}_size"):
+            if "maps" in config.covariates and features is not None and getattr(config.feature_sizes, name):
                 read, shared = rearrange(features, "b t c f -> b c (t f)"), getattr(self, f"{name}_map")
                 mapped = self.features[name](read, shared, window.series) if name in self.features else read @ shared
                 added.append(mapped)
         return self._by_step(sum(added[1:], added[0])) * scale[..., None] if added else 0.0
 
     def _return_to_zero(self, window: Window) -> Tensor | float:
-        """How far each step returns from the window's mean towards zero, [B, h, C, m]; 0 without `level_reversion`."""
-        if not self.config.level_reversion:
+        """How far each step returns from the window's mean towards zero, [B, h, C, m]; 0 unless it is learnt."""
+        if self.config.normalise != "reverting":
             return 0.0
         return (self.reversion[:, None] * window.location)[..., None] * self._levels(window.x)
 
@@ -312,13 +323,13 @@ class ForecastingNetwork(nn.Module):
     @property
     def middle(self) -> int:
         """The output that stands for a level of the series: the median, or the first one that is a level."""
-        levels = self.config.location_outputs
+        levels = self.location_outputs
         return levels[0] if levels else (self.config.num_outputs - 1) // 2
 
     def _levels(self, like: Tensor) -> Tensor:
         """1 for outputs that are levels of the series, 0 for other parameters of a distribution, [m]."""
         outputs = range(self.config.num_outputs)
-        levels = outputs if self.config.location_outputs is None else self.config.location_outputs
+        levels = outputs if self.location_outputs is None else self.location_outputs
         return like.new_tensor([float(output in levels) for output in outputs])
 
     def _by_step(self, forecast: Tensor) -> Tensor:

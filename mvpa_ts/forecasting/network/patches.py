@@ -44,20 +44,20 @@ class PatchEncoder(nn.Module):
         self.embed = nn.Linear(P, D)
         self.embed_lookback = nn.Linear(config.lookback, D, bias=False)
         self.embed_missing = nn.Linear(P, D, bias=False)
-        if config.historic_size:
-            self.embed_historic = nn.Linear(P * config.historic_size, D, bias=False)
-        if config.individual_channels is not None:
-            self.embed_channel = nn.Parameter(torch.randn(config.individual_channels, D) / D**0.5)
+        if config.feature_sizes.historic:
+            self.embed_historic = nn.Linear(P * config.feature_sizes.historic, D, bias=False)
+        if (channels := config.channels_with("matrix")) is not None:
+            self.embed_channel = nn.Parameter(torch.randn(channels, D) / D**0.5)
         if config.reads_regressions:
             K, steps = len(NAMES), min(config.horizon, FARTHEST)
             self.embed_regressions = nn.Linear(K * steps + 2 * K + 2, D, bias=False)
             self.score_head = nn.Linear(config.segments * D, -(-steps // CHUNK) * (K + 1))
             nn.init.zeros_(self.score_head.weight)
             nn.init.zeros_(self.score_head.bias)
-        if config.static_size:
-            self.embed_static = nn.Linear(config.static_size, D, bias=False)
-        if config.future_size:
-            self.embed_future = nn.Linear(P * config.future_size, D, bias=False)
+        if config.feature_sizes.static:
+            self.embed_static = nn.Linear(config.feature_sizes.static, D, bias=False)
+        if config.feature_sizes.future:
+            self.embed_future = nn.Linear(P * config.feature_sizes.future, D, bias=False)
             self.future_token = nn.Parameter(torch.randn(D) * 0.02)
             self.future_head = nn.Linear(D, config.patch_stride * m)
             nn.init.zeros_(self.future_head.weight)
@@ -121,24 +121,24 @@ class PatchEncoder(nn.Module):
         else:
             # A gradient of zero instead of none: data-parallel training waits for that of every parameter.
             tokens = tokens + 0.0 * self.embed_missing.weight.sum()
-        if historic is not None and config.historic_size:
+        if historic is not None and config.feature_sizes.historic:
             tokens = tokens + self.embed_historic(self._patches(historic, ahead, config.segments))
-        if future is not None and config.future_size:
+        if future is not None and config.feature_sizes.future:
             past = self._patches(future[:, : config.lookback], ahead, config.segments)
             horizon = self._patches(future[:, config.lookback :], 0, config.future_segments)
             later = self.embed_future(horizon) + self.future_token + whole
             tokens = torch.cat([tokens + self.embed_future(past), later], dim=1)
             if token_mask is not None:
                 token_mask = torch.cat([token_mask, token_mask.new_ones(later.shape[:3])], dim=1)
-        if config.individual_channels is not None:
+        if "matrix" in config.per_channel:
             tokens = tokens + self.embed_channel
-        if static is not None and config.static_size:
+        if static is not None and config.feature_sizes.static:
             tokens = tokens + self.embed_static(static)
         features = self.head_dropout(self.stack(self.dropout(tokens), token_mask=token_mask))
         of_past, of_horizon = features.split([config.segments, config.future_segments], dim=1)
         read = rearrange(of_past, "b t c d -> b c (t d)")
         forecast = rearrange(self.head(read), "b c (h m) -> b h c m", m=config.num_outputs)
-        if config.future_size:
+        if config.feature_sizes.future:
             steps = rearrange(self.future_head(of_horizon), "b t c (s m) -> b (t s) c m", m=config.num_outputs)
             forecast = forecast + steps[:, : config.horizon]
         if regressed is None:

@@ -108,18 +108,18 @@ def check_window(
                 f"phase must be an integer tensor of shape {shapes[0]} or {shapes[1]}, got {phase.dtype} of "
                 f"{tuple(phase.shape)}"
             )
-    for name in ("cycle_channels", "individual_channels", "bounded_channels"):
-        expected = getattr(config, name)
+    for name in ("cycle", "matrix", "bounds"):
+        expected = config.channels_with(name)
         if expected is not None and expected != C:  # not "in (None, C)": torch.compile errs there on symbolic sizes
-            raise ValueError(f"x must have {name} = {expected} channels, got {C}")
+            raise ValueError(f"x must have num_channels = {expected} channels, each with its {name}, got {C}")
     for name, tensor, shape in (
-        ("future", future, (B, L + config.horizon, C, config.future_size)),
-        ("historic", historic, (B, L, C, config.historic_size)),
-        ("static", static, (C, config.static_size)),
+        ("future", future, (B, L + config.horizon, C, config.feature_sizes.future)),
+        ("historic", historic, (B, L, C, config.feature_sizes.historic)),
+        ("static", static, (C, config.feature_sizes.static)),
     ):
         given = None if tensor is None else tuple(tensor.shape)
         if given != shape and (shape[-1] or given is not None):
-            raise ValueError(f"{name} must have shape {shape}, got {given}: {name}_size is {shape[-1]}")
+            raise ValueError(f"{name} must have shape {shape}, got {given}: feature_sizes.{name} is {shape[-1]}")
         if tensor is not None:
             check_floats(name, tensor, weight)
 
@@ -129,8 +129,10 @@ def check_channels(
 ) -> None:
     """Raise a ValueError if what is said of the C channels does not fit their number or the configuration."""
     if series is not None:
-        if config.channel_vectors is None:
-            raise ValueError("series needs a network with channel_vectors; this network has none: leave series out")
+        if "vectors" not in config.per_channel:
+            raise ValueError(
+                "series needs a network with learnt vectors (per_channel); this network has none: leave series out"
+            )
         if series.shape != (C,) or series.is_floating_point():
             raise ValueError(
                 f"series must be an integer tensor of shape {(C,)}, got {series.dtype} of {tuple(series.shape)}"

@@ -142,7 +142,7 @@ def test_channel_order_equals_renaming(n, tiny, awaken, panel, dataset, forecast
     static = pd.DataFrame({"unique_id": names, "kind": np.arange(n) / n})
 
     # Without vectors, which are drawn at random for the names as they sort.
-    options = {"stat_exog_list": ["kind"], "network": {"channel_vectors": False}}
+    options = {"stat_exog_list": ["kind"], "network": {"per_channel": []}}
     ordered, renamed = (tiny(n, channel_order=given, **options) for given in (wanted, None))
     data = dataset(frame, static_df=static)
     data_renamed = dataset(sorting, static_df=static.assign(unique_id=[f"{wanted.index(name):03d}" for name in names]))
@@ -227,7 +227,7 @@ def test_cycle_is_learnt_in_phase(loss, per_series, tiny, panel, forecaster):
         learning_rate=5e-2,
         windows_batch_size=32,
         loss=loss,
-        network={"cycle_channels": per_series},
+        network={"per_channel": ["vectors", "cycle"] if per_series else ["vectors"]},
         **CYCLE,
     )
     frame = with_cycle(panel(2, rows=80))
@@ -346,7 +346,7 @@ def test_a_cycle_that_no_row_repeats_is_said(cycle_length, held_out, said, tiny,
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"network": {"cycle_channels": True}}, r"cycle_channels keeps the model to the 2 series \(n_series\)"),
+        ({"network": {"per_channel": ["cycle"]}}, r"cycle in per_channel keeps the model to the 2 series \(n_series\)"),
         ({"bounded": True}, r"bounded keeps the model to the 2 series \(n_series\) of its fit, got 3"),
     ],
 )

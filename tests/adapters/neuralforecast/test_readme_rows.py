@@ -26,10 +26,10 @@ QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": 
 TRAINING = ForecasterTraining(batch_size=32, loss="mse", keep="last")
 PARTS: dict[str, dict[str, Any]] = {
     "all": {},
-    "no mixing heads": {"mixing_heads": 0, "channel_vectors": None},
+    "no mixing heads": {"mixing_heads": 0, "num_channels": None, "per_channel": ()},
     "no attention": {"num_layers": 0},
     "content alone": {"components": ("content",)},
-    "no channel vectors": {"channel_vectors": None},
+    "no channel vectors": {"num_channels": None, "per_channel": ()},
 }
 
 
@@ -82,8 +82,8 @@ def in_host(config: ForecastingConfig, training: ForecasterTraining) -> MVPA:
         arguments |= {"cycle_column": "step", "futr_exog_list": ["step"]}
     return MVPA(
         **arguments, n_series=CHANNELS, loss={"l1": MAE, "mse": MSE}[training.loss](),
-        individual=config.individual_channels is not None, bounded=config.bounded_channels is not None,
-        network={**options, **{name: options[name] is not None for name in ("channel_vectors", "cycle_channels")}},
+        individual="matrix" in config.per_channel, bounded="bounds" in config.per_channel,
+        network={**options, "per_channel": [name for name in config.per_channel if name in ("vectors", "cycle")]},
         training={name: value for name, value in settings.items() if name not in adapter.TRAINING_ELSEWHERE},
         learning_rate=training.learning_rate, gradient_clip_val=training.clip, max_steps=STEPS,
         windows_batch_size=None, training_data_availability_threshold=1.0, random_seed=1, **QUIET,
@@ -94,7 +94,10 @@ def in_host(config: ForecastingConfig, training: ForecasterTraining) -> MVPA:
 def test_first_steps_are_those_of_the_core(row, monkeypatch):
     torch.manual_seed(1)
     if row in PARTS:
-        config, training = ForecastingConfig(H, L, **{"channel_vectors": CHANNELS, **PARTS[row]}), TRAINING
+        config, training = (
+            ForecastingConfig(H, L, **{"num_channels": CHANNELS, "per_channel": ("vectors",), **PARTS[row]}),
+            TRAINING,
+        )
     else:
         tuned, training, _ = configured(row, H, CHANNELS, MVPA_SETTINGS[row])
         config = tuned.config
@@ -110,7 +113,7 @@ def test_first_steps_are_those_of_the_core(row, monkeypatch):
     [
         ("ridge", {"training": {"ridge": 1.0}}),
         ("frequency_weight", {"training": {"frequency_weight": 1.0}}),
-        ("level_reversion", {"network": {"level_reversion": True}}),
+        ('normalise="reverting"', {"network": {"normalise": "reverting"}}),
     ],
 )
 def test_options_in_units_of_the_series_refuse_a_scaler(option, options):

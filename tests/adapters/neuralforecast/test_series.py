@@ -11,6 +11,7 @@ from neuralforecast.losses.pytorch import DistributionLoss
 
 from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
 from mvpa_ts.adapters.neuralforecast.base_model import SERIES, FittedSeries
+from mvpa_ts.forecasting import ForecastingConfig
 from mvpa_ts.forecasting.channel_order import correlation_order
 from mvpa_ts.forecasting.series import SeriesBook
 
@@ -118,24 +119,24 @@ def test_positions_must_fit(positions, message, tiny):
         tiny(2, channel_positions=positions)
 
 
-@pytest.mark.parametrize("option", ["channel_positions", "channel_vectors"])
-def test_what_compares_all_pairs_takes_a_window_over_few_series_only(option, tiny):
-    few: dict[str, Any] = {"channel_window": 2, "network": {"max_channels": 2}}
+@pytest.mark.parametrize("option", ["channel_positions", "vectors"])
+def test_what_compares_all_pairs_takes_a_window_over_few_series_only(option, tiny, monkeypatch):
+    monkeypatch.setattr(ForecastingConfig, "max_channels", 2)
+    options: dict[str, Any] = {"network": {"per_channel": ["vectors"]}}
     if option == "channel_positions":
-        options = {**few, option: {f"s{i}": float(i) for i in range(17)}}
-    else:
-        options = {"channel_window": 2, "network": {"max_channels": 2, option: True}}
+        options = {option: {f"s{i}": float(i) for i in range(17)}}
+    options["channel_window"] = 2
     tiny(16, **options)
-    tiny(17, **few)
-    with pytest.raises(ValueError, match=f"{option} with channel_window needs at most 16 channels .*, got 17"):
+    tiny(17, channel_window=2)
+    with pytest.raises(ValueError, match=f"{option} with channel_window needs at most 16 channels, got 17"):
         tiny(17, **options)
 
 
 def test_options_need_the_heads_of_the_linear_path(tiny):
     with pytest.raises(ValueError, match="channel_positions needs mixing_heads of at least 1"):
         tiny(network={"mixing_heads": 0}, channel_positions=shaft())
-    with pytest.raises(ValueError, match="channel_vectors needs mixing_heads of at least 1"):
-        tiny(network={"mixing_heads": 0, "channel_vectors": True})
+    with pytest.raises(ValueError, match="vectors needs mixing_heads of at least 1"):
+        tiny(network={"mixing_heads": 0, "per_channel": ["vectors"]})
 
 
 def shuffled_waves(count: int = 6, rows: int = 90, prefix: str = "s") -> pd.DataFrame:
@@ -201,7 +202,7 @@ def test_what_belongs_to_single_series_is_not_lent_to_others(option, tiny, panel
 
 
 def test_vectors_belong_to_names(tiny, panel, forecaster, awaken, tmp_path):
-    fitted = forecaster(tiny(3, network={"channel_vectors": True}))
+    fitted = forecaster(tiny(3, network={"per_channel": ["vectors"]}))
     frame = panel(3, names=["a", "b", "c"])
     fitted.fit(frame)
     model = awaken(fitted.models[0], 0.3)
@@ -219,7 +220,7 @@ def test_vectors_belong_to_names(tiny, panel, forecaster, awaken, tmp_path):
     model.finetune(n_series=4, max_steps=1, learning_rate=1e-12)
     fitted.fit(panel(4, names=["0", "c", "a", "z"]))
     after = model.network.mixing.channel_query.detach()
-    assert after.shape[0] == model.network.config.channel_vectors == 4
+    assert after.shape[0] == model.network.config.channels_with("vectors") == 4
     torch.testing.assert_close(after[[1, 2]], before[[0, 2]])
     torch.testing.assert_close(model.network.mixing.maps.detach(), maps)
     fitted.save(str(tmp_path / "next"), save_dataset=False)
@@ -253,17 +254,16 @@ def test_weights_of_covariates_belong_to_names(tiny, panel, forecaster):
         (256, {}, 256),
         (1, {}, None),
         (257, {}, None),
-        (40, {"network": {"max_channels": 4}}, None),
         (2, {"network": {"mixing_heads": 0}}, None),
         (2, {"components": ("time", "channel")}, None),
-        (2, {"network": {"channel_vectors": False}}, None),
-        (300, {"network": {"channel_vectors": True}}, 300),
+        (2, {"network": {"per_channel": []}}, None),
+        (300, {"network": {"per_channel": ["vectors"]}}, 300),
     ],
 )
 def test_vectors_are_learnt_where_they_pay(count, options, expected, tiny):
     model = tiny(count, **options)
-    assert model.network.config.channel_vectors == expected
-    assert model.hparams["network"]["channel_vectors"] == (expected is not None)
+    assert model.network.config.channels_with("vectors") == expected
+    assert model.hparams["network"]["per_channel"] == (["vectors"] if expected else [])
 
 
 @pytest.mark.parametrize(("first", "then"), [(1, 3), (3, 1)])
@@ -274,7 +274,7 @@ def test_what_was_chosen_by_default_stays_on_another_panel(first, then, tiny, pa
     fitted.fit(panel(then))
     fitted.save(str(tmp_path / "saved"), save_dataset=False)
     loaded = NeuralForecast.load(str(tmp_path / "saved"))
-    assert loaded.models[0].network.config.channel_vectors == (then if first > 1 else None)
+    assert loaded.models[0].network.config.channels_with("vectors") == (then if first > 1 else None)
     pd.testing.assert_frame_equal(loaded.predict(panel(then)), fitted.predict(panel(then)))
 
 

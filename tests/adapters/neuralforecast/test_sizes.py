@@ -22,7 +22,9 @@ def test_every_series_is_forecast_at_its_level(count, library, tiny, panel, tmp_
     if library == "polars":
         polars = pytest.importorskip("polars")
         frame, freq = polars.from_pandas(frame), "1h"
-    fitted = NeuralForecast([tiny(count, max_steps=1, network={"channel_vectors": count == 64})], freq=freq)
+    fitted = NeuralForecast(
+        [tiny(count, max_steps=1, network={"per_channel": ["vectors"] if count == 64 else []})], freq=freq
+    )
     fitted.fit(frame, val_size=6)
     forecast = fitted.predict()
     assert type(forecast).__module__.startswith(library)

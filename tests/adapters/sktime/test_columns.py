@@ -8,6 +8,7 @@ from support.made_up_series import SMALL, changed, fitted, panel, waves
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
 from mvpa_ts.adapters.sktime.columns import book_of
+from mvpa_ts.forecasting import ForecastingConfig
 
 # Columns that differ in nothing but their order, and a network that reads the order.
 STILL = {"dropout": 0.0, "network": {"head_dropout": 0.0}, "max_steps": 20}
@@ -103,7 +104,7 @@ class TestPositions:
 class TestUnseenColumns:
     def test_vectors_go_by_name(self):
         """After pretraining on c0, c1, c2, a fit on c2, new, c0 has their vectors, and none for the new column."""
-        forecaster = MVPAForecaster(**changed(SMALL, {"finetune_steps": 0, "network": {"channel_vectors": True}}))
+        forecaster = MVPAForecaster(**changed(SMALL, {"finetune_steps": 0, "network": {"per_channel": ["vectors"]}}))
         forecaster.pretrain(panel(columns=3), fh=[1, 2, 3])
         assert forecaster.pretrained_.channel_names == ("c0", "c1", "c2")
         y = waves(columns=3).set_axis(["c2", "new", "c0"], axis=1)
@@ -115,13 +116,14 @@ class TestUnseenColumns:
         again = forecaster.clone().fit(y[["c0", "c2", "new"]], fh=[1, 2, 3])
         assert again._columns.channel_inputs["series"].tolist() == [0, 2, -1]
 
-    def test_vectors_are_learnt_where_they_pay(self):
+    def test_vectors_are_learnt_where_they_pay(self, monkeypatch):
+        monkeypatch.setattr(ForecastingConfig, "max_channels", 1)
         for columns, options, expected in (
-            (2, {}, 2), (1, {}, None), (2, {"mixing_heads": 0}, None), (9, {"max_channels": 1}, None),
-            (2, {"channel_vectors": False}, None), (9, {"max_channels": 1, "channel_vectors": True}, 9),
+            (2, {}, 2), (1, {}, None), (2, {"mixing_heads": 0}, None), (9, {}, None),
+            (2, {"per_channel": []}, None), (9, {"per_channel": ["vectors"]}, 9),
         ):  # fmt: skip
             network = fitted(waves(columns=columns), network=options).fitted_.network
-            assert network.config.channel_vectors == expected, (columns, options)
+            assert network.config.channels_with("vectors") == expected, (columns, options)
 
     def test_columns_of_training_keep_their_order(self):
         """A network with parameters of each column finds them again, in whatever order they come."""
@@ -144,7 +146,7 @@ class TestUnseenColumns:
 class TestFiles:
     def test_order_positions_and_vectors_come_back(self, tmp_path):
         y = waves(columns=3)
-        options = {"channel_order": ["c2", "c0", "c1"], "network": {"channel_vectors": True},
+        options = {"channel_order": ["c2", "c0", "c1"], "network": {"per_channel": ["vectors"]},
                    "channel_positions": {name: (i, i * i) for i, name in enumerate(y)}}  # fmt: skip
         forecaster = fitted(y, **options)
         forecaster.to_files(tmp_path)
@@ -163,7 +165,7 @@ class TestFiles:
 
     def test_names_that_are_numbers(self, tmp_path):
         y = waves(columns=3).set_axis([3, 1, 2], axis=1)
-        forecaster = fitted(y, network={"channel_vectors": True}, channel_order=[np.int64(1), 2, 3])
+        forecaster = fitted(y, network={"per_channel": ["vectors"]}, channel_order=[np.int64(1), 2, 3])
         forecaster.to_files(tmp_path)
         again = MVPAForecaster.from_files(tmp_path, finetune_steps=0).fit(y, fh=range(1, 6))
         assert told(again) == [1, 2, 3]

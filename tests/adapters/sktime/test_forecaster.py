@@ -413,7 +413,7 @@ class TestBadInput:
             ({"patch_length": 0}, "patch_length must be at least 1, got 0"),
             ({"network": {"patch_stride": 0}}, "patch_stride must be at least 1, got 0"),
             ({"sp": 0}, "sp must be at least 1, got 0"),
-            ({"network": {"phase_weights": True}}, "phase_weights needs sp, the number of steps in a cycle"),
+            ({"network": {"per_channel": ["cycle"]}}, "cycle in per_channel needs sp, the number of steps in a cycle"),
             ({"dim": 9}, r"dim \(9\) must be a multiple of num_heads"),
             ({"training": {"patience": 2}}, "needs a validation_fraction"),
             ({"max_steps": -1}, "max_steps must be at least 0"),

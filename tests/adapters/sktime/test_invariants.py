@@ -34,7 +34,7 @@ def test_names_of_any_kind_come_back_from_files(kind, tmp_path):
     y.columns = pd.Index(names, dtype=object)
     X = pd.DataFrame({names[0]: np.sin(np.arange(len(y) + 5)), names[1]: 1.0})
     X.index = pd.period_range(y.index[0], periods=len(X), freq="M")
-    forecaster = fitted(y, X=X[: len(y)], network={"channel_vectors": True})
+    forecaster = fitted(y, X=X[: len(y)], network={"per_channel": ["vectors"]})
     expected = forecaster.predict(X=X[len(y) :])
     forecaster.to_files(tmp_path)
     again = MVPAForecaster.from_files(tmp_path, finetune_steps=0)
@@ -70,7 +70,7 @@ def test_a_new_process_forecasts_the_same_for_names_of_every_kind(tmp_path):
     for kind, names in _NAMES.items():
         y = waves(columns=3)
         y.columns = pd.Index(names, dtype=object)
-        forecaster = fitted(y, network={"channel_vectors": True})
+        forecaster = fitted(y, network={"per_channel": ["vectors"]})
         forecaster.to_files(tmp_path / kind / "files")
         (tmp_path / kind / "y.pickle").write_bytes(pickle.dumps((y, forecaster.predict())))
     command = [sys.executable, "-P", "-c", _LOAD, str(tmp_path)]

@@ -35,9 +35,8 @@ def test_every_parameter_arrives(monkeypatch):
         "learning_rate": 0.04, "device": "meta",
     }  # fmt: skip
     network = {
-        "patch_stride": 3, "mlp_dim": 5, "channel_distance": "signed", "max_channels": 9, "attention_dropout": 0.02,
-        "head_dropout": 0.03, "phase_weights": True, "mixing_heads": 4,
-        "level_reversion": True,
+        "patch_stride": 3, "mlp_dim": 5, "channel_distance": "signed", "attention_dropout": 0.02,
+        "head_dropout": 0.03, "mixing_heads": 4, "normalise": "reverting",
     }  # fmt: skip
     training = {
         "batch_size": 19, "linear_learning_rate": 0.3, "weight_decay": 0.05, "horizon_decay": 0.7,
@@ -46,7 +45,8 @@ def test_every_parameter_arrives(monkeypatch):
     }  # fmt: skip
     with pytest.raises(InterruptedError):
         MVPAForecaster(
-            **changes, individual=True, bounded=True, network={**network, "channel_vectors": True}, training=training,
+            **changes, individual=True, bounded=True, training=training,
+            network={**network, "per_channel": ["vectors"]},
             channel_order=["c1", "c0"], channel_positions={"c0": (0.0, 1.0), "c1": (2.0, 1.0)},
         ).fit(waves(), fh=[3])  # fmt: skip
     renamed = {"input_size": "lookback", "sp": "cycle_length", "quantiles": "levels", "max_steps": "steps"}
@@ -58,7 +58,7 @@ def test_every_parameter_arrives(monkeypatch):
     }  # fmt: skip
     assert set(changes) | others == set(MVPAForecaster.get_param_names())
     assert told["horizon"] == 3
-    assert told["individual_channels"] == told["bounded_channels"] == told["channel_vectors"] == 2
+    assert (told["num_channels"], told["per_channel"]) == (2, ("vectors", "matrix", "bounds"))
     assert told["position_size"] == 2
     assert told["channel_inputs"]["positions"].tolist() == [[1.0, 0.0], [-1.0, 0.0]]
 
@@ -87,14 +87,15 @@ def test_steps_that_a_short_series_lacks_are_said(changes: dict[str, int], said:
     assert all(map(re.match, said, messages))
 
 
-def test_positions_take_a_window_over_few_columns_only():
+def test_positions_take_a_window_over_few_columns_only(monkeypatch):
     y = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 17)))
     window = {
-        **SMALL, "channel_window": 2, "network": {"max_channels": 2},
+        **SMALL, "channel_window": 2,
         "channel_positions": {column: column for column in y},
     }  # fmt: skip
+    monkeypatch.setattr(ForecastingConfig, "max_channels", 2)
     MVPAForecaster(**window).fit(y[y.columns[:16]], fh=[1])
-    with pytest.raises(ValueError, match=r"channel_positions with channel_window needs at most 16 channels .*, got 17"):
+    with pytest.raises(ValueError, match=r"channel_positions with channel_window needs at most 16 channels, got 17"):
         MVPAForecaster(**window).fit(y, fh=[1])
 
 
@@ -145,9 +146,9 @@ def test_a_random_state_of_a_wrong_kind_is_named(random_state):
         MVPAForecaster(max_steps=1, random_state=random_state).fit(waves(), fh=[3])
 
 
-@pytest.mark.parametrize("name", ["individual", "bounded", "phase_weights"])
+@pytest.mark.parametrize("name", ["individual", "bounded", "normalise"])
 def test_switches_are_true_or_false(name: str):
-    options = {name: "no"} if name in ("individual", "bounded") else {"network": {name: "no"}, "sp": 3}
+    options = {name: "no"} if name in ("individual", "bounded") else {"network": {name: "no"}}
     with pytest.raises(ValueError, match=f"{name} must be True or False, got 'no'"):
         MVPAForecaster(**options, max_steps=1).fit(waves(), fh=[3])
 
