@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 SeizureEvents = list[tuple[float, float]]
 
 # A shorter event is a point in time: BrainVision gives such a mark the length of a sample.
@@ -83,9 +85,7 @@ def unscored_stretches(probabilities: npt.ArrayLike, starts: npt.ArrayLike, dura
     return [(end, start) for (_, end), (start, _) in itertools.pairwise(edges) if start - end > 2e-3]
 
 
-def checked_segments(
-    probabilities: npt.ArrayLike, starts: npt.ArrayLike
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def checked_segments(probabilities: npt.ArrayLike, starts: npt.ArrayLike) -> tuple[Floats, Floats]:
     """Probabilities and starts as float64 [n]; a ValueError where their shapes differ or starts do not ascend."""
     values, onsets = np.asarray(probabilities, dtype=np.float64), np.asarray(starts, dtype=np.float64)
     if values.ndim != 1 or values.shape != onsets.shape:

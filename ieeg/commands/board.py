@@ -56,12 +56,7 @@ def main(arguments: list[str]) -> None:
 def command_line() -> CommandParser:
     """The command's arguments."""
     parser = CommandParser("board", DESCRIPTION)
-    parser.add_argument(
-        "folders",
-        nargs="+",
-        metavar="folder",
-        help="BIDS or SWEC folders, any folders of recordings, or files",
-    )
+    parser.add_argument("folders", nargs="+", metavar="folder", help="BIDS or SWEC folders, other folders, or files")
     parser.add_argument("-o", "--output", required=True, help="folder for board.csv and board.html")
     parser.add_argument("--model", nargs="+", default=[], help="folders of finetuned models")
     parser.add_argument("--add", nargs="+", default=[], help="Python files that call add_detector")

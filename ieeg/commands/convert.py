@@ -17,11 +17,7 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("base", type=Path, help="pretrained weights (.ckpt, .pt or .safetensors)")
     parser.add_argument("--head", type=Path, help="finetuned classifier with its LoRA adapters, which are merged")
-    parser.add_argument(
-        "--size",
-        default="s",
-        help="s, m, or the config.json of another size",
-    )
+    parser.add_argument("--size", default="s", help="s, m, or the config.json of another size")
     parser.add_argument(
         "--context",
         type=int,

@@ -15,9 +15,9 @@ from mvpa_ts.ieeg.commands import main as common
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.commands.scoring_task import ScoringTask
 from mvpa_ts.ieeg.detection.saved import RUN
-from mvpa_ts.ieeg.recordings.bids import bids_root
+from mvpa_ts.ieeg.recordings.bids import beside, bids_root
 from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, not_read, write_left_out
-from mvpa_ts.ieeg.recordings.reading import events_table, warn_of_shared_names
+from mvpa_ts.ieeg.recordings.reading import warn_of_shared_names
 
 DESCRIPTION = """Detect seizures in recordings, or in all recordings below a folder.
 
@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> None:
     if outputs[0][1].suffix == ".tsv" and outputs[0][1].is_dir():
         raise CommandError(f"--output {options.output} is a folder: name a file.tsv, or a folder of another name")
     for file, output in outputs:
-        if output.resolve() == events_table(file).resolve():
+        if output.resolve() == beside(file, "events.tsv").resolve():
             raise CommandError(
                 f"--output {output} is the table from which the true seizures of {file.name} are read: choose another "
                 "name"
@@ -109,9 +109,7 @@ def main(arguments: list[str]) -> None:
         raise CommandError(f"{len(failed)} of {len(files)} recordings failed: {', '.join(sorted(failed))}")
     # Said at the end too, with an exit status: a script would else take the folder for complete.
     if others:
-        raise CommandError(
-            f"all recordings are scored but {len(others)} of a kind that is not read, such as {others[0][0]}"
-        )
+        raise CommandError(f"all are scored but {len(others)} of a kind that is not read, such as {others[0][0]}")
 
 
 def _report(rows: Sequence[Row], files: Sequence[str], outputs: Sequence[tuple[Path, Path]], root: Path) -> None:
@@ -128,12 +126,7 @@ def _report(rows: Sequence[Row], files: Sequence[str], outputs: Sequence[tuple[P
 def command_line() -> CommandParser:
     """The command's arguments."""
     parser = CommandParser("detect", DESCRIPTION)
-    parser.add_argument(
-        "recordings",
-        nargs="+",
-        metavar="recording",
-        help="a file, a BIDS or SWEC folder, or any folder of recordings",
-    )
+    parser.add_argument("recordings", nargs="+", metavar="recording", help="files, or BIDS, SWEC or other folders")
     parser.add_argument("-o", "--output", required=True, help="folder for the results, or a file.tsv")
     common.add_detector_options(parser)
     parser.add_argument("--channels", default="auto", help="auto (up to 32), all, or names: A1,A2,B3")
@@ -142,9 +135,7 @@ def command_line() -> CommandParser:
         choices=("szcore", "paper", "none"),
         help="how positive segments become events: szcore, the default, or paper, which gives fewer and longer events",
     )
-    parser.add_argument(
-        "--calibration", help="file of `mvpformer calibrate`: its threshold and rules, for the same model"
-    )
+    parser.add_argument("--calibration", help="file of `mvpformer calibrate`: threshold and rules, for the same model")
     common.add_reading_options(parser)
     parser.add_argument(
         "--clock",
@@ -156,24 +147,17 @@ def command_line() -> CommandParser:
         action="store_true",
         help="score stretches that are marked BAD_ too, which are left out otherwise",
     )
-    parser.add_argument(
-        "--noise", type=float, help="add white noise at this signal-to-noise ratio in dB, a stress test"
-    )
+    parser.add_argument("--noise", type=float, help="add white noise at this signal-to-noise ratio (dB), a stress test")
     parser.add_argument("--batch-size", type=int, default=4, help="windows that are computed together")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, …")
-    parser.add_argument(
-        "--jobs", type=int, default=1, help="number of recordings scored at the same time, each in a process"
-    )
-    parser.add_argument(
-        "--scheduler",
-        help="tcp://HOST:PORT of a running dask.distributed cluster whose workers see the same files",
-    )
+    parser.add_argument("--jobs", type=int, default=1, help="recordings scored at the same time, each in a process")
+    parser.add_argument("--scheduler", help="tcp://HOST:PORT of a dask.distributed cluster that sees the same files")
     return parser
 
 
 def _task(options: argparse.Namespace) -> ScoringTask:
     """What is the same for all recordings."""
-    chosen = vars(options) | common.reading_options(options)
+    chosen = vars(options) | {"reading": common.reading_options(options)}
     task = ScoringTask(**{field.name: chosen[field.name] for field in fields(ScoringTask)})
     if not options.scheduler:
         try:

@@ -86,9 +86,7 @@ def main(arguments: list[str]) -> None:
     results = [SubjectResult(subject, parts, options.mode, rule) for subject, parts in by_subject.items()]
     # A table of NaN would look like a result.
     if not any(result.hours_scored for result in results):
-        raise CommandError(
-            f"nothing was compared: no segment has a probability, all were skipped; {RUN} of each recording says why"
-        )
+        raise CommandError(f"nothing was compared: all segments were skipped; {RUN} of each recording says why")
     report = cohort_report(results, swec_groups(by_subject), seed=options.seed)
     # The page comes last: where it is there, figures and tables are of one run.
     for file in ("cohort.md", *(f"{name}.csv" for name in SCORES)):
@@ -130,9 +128,7 @@ def command_line() -> CommandParser:
         default="error",
         help="recordings without reference: an error, or taken as seizure-free",
     )
-    parser.add_argument(
-        "--alarm", default="1/2", help="a running system alarms at k of n positive segments: 1/2 or 1of2"
-    )
+    parser.add_argument("--alarm", default="1/2", help="a system alarms at k of n positive segments: 1/2 or 1of2")
     parser.add_argument("--seed", type=int, default=0, help="random seed of draws and bootstrap")
     return parser
 

@@ -12,18 +12,10 @@ import warnings
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mvpa_ts import __version__
-from mvpa_ts.ieeg.constants import (
-    BRAINMAZE,
-    DEMO,
-    DEMO_BASE,
-    HUB_PREFIX,
-    LINE_LENGTH,
-    REGRESSION,
-    RESEARCH_USE,
-)
+from mvpa_ts.ieeg.constants import BRAINMAZE, DEMO, DEMO_BASE, HUB_PREFIX, LINE_LENGTH, REGRESSION, RESEARCH_USE
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.recordings.recording import Recording
@@ -158,13 +150,11 @@ def suggestions(arguments: Sequence[str], options: Iterable[str]) -> list[str]:
 
 
 def recordings_in(paths: Iterable[str]) -> dict[Path, list[Path]]:
-    """The recordings in each file or folder; a CommandError where one is missing or holds none."""
+    """The recordings in each file or folder; an error where one is missing or holds none."""
     from mvpa_ts.ieeg.recordings.reading import check_kind, find_recordings
 
     files_of: dict[Path, list[Path]] = {}
     for path in map(Path, paths):
-        if not path.exists():
-            raise CommandError(f"no file or folder {path}")
         # Before anything is loaded, since a typing error should not cost the time to import torch.
         check_kind(path)
         files_of[path] = find_recordings(path)
@@ -278,17 +268,13 @@ def channel_names(text: str) -> list[str]:
 def preprocessing_changes(text: str) -> dict[str, object]:
     """What --preprocessing asks for."""
     try:
-        changes = json.loads(text)
+        changes, reason = json.loads(text), "it must be a JSON object"
     except (json.JSONDecodeError, RecursionError) as error:
-        raise _no_changes(text, str(error)) from None
+        changes, reason = None, str(error)
     if not isinstance(changes, dict):
-        raise _no_changes(text, "it must be a JSON object")
+        shown = text if len(text) <= 200 else f"{text[:200]}…"
+        raise CommandError(f'--preprocessing must be JSON such as {{"notch": 50}}, got {shown}: {reason}')
     return changes
-
-
-def _no_changes(text: str, reason: str) -> CommandError:
-    shown = text if len(text) <= 200 else f"{text[:200]}…"
-    return CommandError(f'--preprocessing must be JSON such as {{"notch": 50}}, got {shown}: {reason}')
 
 
 def add_detector_options(parser: argparse.ArgumentParser) -> None:
@@ -303,9 +289,7 @@ def add_detector_options(parser: argparse.ArgumentParser) -> None:
         type=threshold,
         help="a segment is positive above this probability; default: the model's, else 0.5",
     )
-    parser.add_argument(
-        "--online", type=k_of_n, default="1of2", help="alarm when k of the last n segments are positive: 1of2 or 1/2"
-    )
+    parser.add_argument("--online", type=k_of_n, default="1of2", help="alarm at k of n positive segments: 1of2 or 1/2")
     parser.add_argument(
         "--preprocessing",
         type=preprocessing_changes,
@@ -315,9 +299,7 @@ def add_detector_options(parser: argparse.ArgumentParser) -> None:
 
 def add_reading_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say how a recording is read."""
-    parser.add_argument(
-        "--unit", type=unit, help="unit of the samples if the file does not state it: µV (or uV), mV or V"
-    )
+    parser.add_argument("--unit", type=unit, help="unit of the samples if the file states none: µV (or uV), mV or V")
     parser.add_argument("--rate", type=float, help="if rates differ: read the channels at this rate (Hz)")
     parser.add_argument(
         "--truncated",
@@ -325,9 +307,7 @@ def add_reading_options(parser: argparse.ArgumentParser) -> None:
         default="error",
         help="if the file was cut short: refuse it, or read what is there",
     )
-    parser.add_argument(
-        "--seizure-words", default="", help="more words in annotations that mean a seizure: Krampf,absence"
-    )
+    parser.add_argument("--seizure-words", default="", help="further words that mean a seizure: Krampf,absence")
 
 
 def reading_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -368,14 +348,7 @@ def read_named(path: str | os.PathLike[str], channels: str, **options: Any) -> R
 
 
 def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-    *,
-    shown: set[str],
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, shown: set[str]
 ) -> None:
     """What concerns the recording or the settings as one line, once, without the place in the code."""
     # Python's own memory of what was shown is lost whenever some library changes a filter.
@@ -383,7 +356,7 @@ def _show_warning(
         return
     shown.add(str(message))
     place = "" if issubclass(category, UserWarning) else f" ({filename}:{lineno})"
-    print(f"mvpformer: {message}{place}", file=sys.stderr if file is None else file)
+    print(f"mvpformer: {message}{place}", file=sys.stderr)
 
 
 def _help() -> str:

@@ -25,8 +25,6 @@ def main(arguments: list[str]) -> None:
     from mvpa_ts.ieeg.detection.detection import read_detection
     from mvpa_ts.ieeg.detection.review import REVIEWED, review
 
-    if not Path(options.recording).exists():
-        raise CommandError(f"no file {options.recording}")
     recording = read_recording(options.recording, **reading_options(options))
     detection = read_detection(options.detection)
     if detection.provenance.recording != recording.name or abs(detection.duration - recording.duration) > 0.01:
@@ -38,9 +36,7 @@ def main(arguments: list[str]) -> None:
     if options.no_window:
         table = Path(options.detection) / REVIEWED
         if not table.is_file():
-            raise CommandError(
-                f"--no-window takes the events of {table}, which is missing: copy events.tsv and edit it"
-            )
+            raise CommandError(f"--no-window takes events of {table}, which is missing: copy events.tsv and edit it")
         edited = read_seizures(table, recording.duration)
 
         def show(raw):  # type: ignore[no-untyped-def]
@@ -72,9 +68,7 @@ def train_again(arguments: list[str]) -> None:
     """``mvpformer finetune --from-review``: train a detector again on corrected events."""
     parser = CommandParser("finetune", "Train a detector again on events that a reader corrected.")
     parser.add_argument("--from-review", nargs="+", required=True, help="folders that `mvpformer review` wrote into")
-    parser.add_argument(
-        "--recordings", nargs="+", required=True, help="the files that were reviewed, in the same order"
-    )
+    parser.add_argument("--recordings", nargs="+", required=True, help="the reviewed files, in the same order")
     parser.add_argument("--model", required=True, help="folder of the detector, or demo")
     parser.add_argument("--output", required=True, help="folder for the new detector, in model/")
     add_reading_options(parser)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,10 +39,7 @@ class ScoringTask:
     rules: str
     channels: str
     online: tuple[int, int]
-    unit: str | None
-    rate: float | None
-    truncated: Literal["error", "read"]
-    seizure_words: tuple[str, ...]
+    reading: dict[str, Any]
     clock: bool
     noise: float | None
     batch_size: int
@@ -62,7 +59,6 @@ class ScoringTask:
         key = repr((self, [(file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.is_file()]))
         if (loaded := _LOADED.get(key)) is not None:
             return loaded
-        OnlineRule(*self.online)
         _LOADED.clear()
         calibration = None if self.calibration is None else load_calibration(self.calibration)
         detector = _LOADED[key] = (BaselineDetector if names_baseline(self.model) else Detector)(
@@ -76,7 +72,7 @@ class ScoringTask:
         )
         if calibration is not None:
             calibration.check(detector)
-        given = (self.threshold, self.calibration, self.rules, self.online, self.seizure_words)
+        given = (self.threshold, self.calibration, self.rules, self.online, self.reading["seizure_words"])
         if detector.classes and given != (None, None, "szcore", (1, 2), ()):
             options = "--threshold, --calibration, --rules, --online and --seizure-words"
             raise ValueError(f"{options} are for seizures, and {self.model} is of {', '.join(detector.classes)}")
@@ -102,14 +98,7 @@ class ScoringTask:
         from mvpa_ts.ieeg.detection.onsets import check_positions
 
         detector = self.detector()
-        recording = read_named(
-            file,
-            self.channels,
-            unit=self.unit,
-            rate=self.rate,
-            truncated=self.truncated,
-            seizure_words=self.seizure_words,
-        )
+        recording = read_named(file, self.channels, **self.reading)
         if self.calibration is not None:
             load_calibration(self.calibration).warn_of_another(recording)
         positions = electrode_positions(file)
@@ -143,9 +132,7 @@ class ScoringTask:
             share = segments.implausible_samples / (recording.num_samples * len(segments.channel_names))
             if share > 0.1:
                 reasons += f"; {share:.0%} of the values are beyond ±1 V, which no electrode gives: is the unit right?"
-            raise ValueError(
-                f"{recording.name}: nothing was scored ({reasons}), so {output} cannot tell whether there was a seizure"
-            )
+            raise ValueError(f"{recording.name}: nothing was scored ({reasons}), so {output} tells nothing of seizures")
         skipped = sum(stretch.offset - stretch.onset for stretch in detection.skipped)
         count = len(detection.events)
         line = (
@@ -166,7 +153,7 @@ class ScoringTask:
 
     def _stated(self, segments: Segments, file: Path) -> dict[str, Any]:
         """The class of each segment that the recording states, NaN where it states none."""
-        spans = read_classes(file, segments.recording, self.detector().classes, self.truncated)
+        spans = read_classes(file, segments.recording, self.detector().classes, self.reading["truncated"])
         names = [*spans, np.nan]
         return {STATED: [names[label] for label in class_labels(segments.starts, spans)]}
 

@@ -61,9 +61,7 @@ def command_line() -> CommandParser:
         help="number of the first subject, S101; training simulates from S01 on",
     )
     parser.add_argument("--hours", type=float, default=1.0, help="length of each recording")
-    parser.add_argument(
-        "--channels", type=channel_counts, default="8", help="one number, or several taken in turn: 4,8"
-    )
+    parser.add_argument("--channels", type=channel_counts, default="8", help="one number, or several in turn: 4,8")
     parser.add_argument("--seizures", type=int, help="seizures in each recording; by default one an hour")
     parser.add_argument(
         "--cohort",
@@ -74,12 +72,7 @@ def command_line() -> CommandParser:
     parser.add_argument("--sfreq", type=float, default=512.0, help="samples per second; SWEC files have 512 or 1024")
     parser.add_argument("--format", choices=("swec", "edf"), default="swec", help="folders of the SWEC layout, or EDF+")
     parser.add_argument("--part-hours", type=float, default=24.0, help="length of a part of a SWEC recording")
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=0,
-        help="random seed; another seed gives other subjects",
-    )
+    parser.add_argument("--seed", type=int, default=0, help="random seed; another seed gives other subjects")
     parser.add_argument(
         "--session",
         type=int,

@@ -44,21 +44,11 @@ _CLOCK_DRIFT = 1e-4  # the clocks of the stream and of its timestamps may go apa
 
 @dataclass(frozen=True)
 class Source:
-    """What a stream says of itself.
-
-    Attributes
-    ----------
-    sfreq : float
-    names : tuple of str
-        Channels that are electrodes, in natural order.
-    rows : list of int
-        Their places in the stream.
-    unit : str
-    """
+    """What a stream says of itself."""
 
     sfreq: float
-    names: tuple[str, ...]
-    rows: list[int]
+    names: tuple[str, ...]  # channels that are electrodes, in natural order
+    rows: list[int]  # their places in the stream
     unit: str
 
 
@@ -66,17 +56,13 @@ def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(arguments)
     if common.names_baseline(options.model):
-        raise CommandError(
-            f"--model {options.model} is a baseline, which a stream does not take: name a model's folder"
-        )
+        raise CommandError(f"--model {options.model} is a baseline, which a stream does not take: name a model folder")
     common.check_model(options.model)
     if options.name is None and options.source_id is None:
         raise CommandError("the stream must be named: pass --name or --source-id")
     # Two streams in one table could not be told apart.
     if options.output is not None and options.output.exists():
-        raise CommandError(
-            f"--output {options.output} exists already, and two streams must not share a file: choose another name"
-        )
+        raise CommandError(f"--output {options.output} exists, and two streams must not share a file: choose another")
     from mvpa_ts.ieeg.detection.streaming import StreamingDetector
 
     online = OnlineRule(*options.online)
@@ -116,9 +102,7 @@ def command_line() -> CommandParser:
     common.add_detector_options(parser)
     parser.add_argument("-o", "--output", type=Path, help="table of decisions, file.tsv; lines are printed either way")
     parser.add_argument("--channels", default="all", help="all electrodes, or names with commas")
-    parser.add_argument(
-        "--unit", type=common.unit, help="unit of the samples, if the stream does not state it: µV (or uV), mV or V"
-    )
+    parser.add_argument("--unit", type=common.unit, help="unit, if the stream states none: µV (or uV), mV or V")
     parser.add_argument("--lookahead", type=float, help="seconds that a segment waits for later samples; 0: no wait")
     parser.add_argument("--wait", type=float, default=10.0, help="seconds to look for the stream")
     parser.add_argument("--patience", type=float, default=10.0, help="end after so many seconds without a sample")
@@ -155,9 +139,7 @@ def described(info: Any, unit: str | None, channels: str) -> Source:
         It has no rate, no electrodes, no channel of a name, or no unit where none is given.
     """
     if not info.sfreq > 0:
-        raise CommandError(
-            f"the stream {info.name} must have a fixed sampling rate: samples at irregular times cannot be scored"
-        )
+        raise CommandError(f"the stream {info.name} must have a fixed rate: samples at irregular times are not scored")
     names = [str(name) for name in info.get_channel_names() or (f"C{n + 1}" for n in range(info.n_channels))]
     types = info.get_channel_types() or [None] * len(names)
     if channels == "all":

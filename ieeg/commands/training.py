@@ -33,34 +33,18 @@ from mvpa_ts.ieeg.training.run_folder import LAST, TrainingFiles
 
 @dataclass(frozen=True)
 class TrainingTask:
-    """What pretraining and finetuning differ in.
-
-    Attributes
-    ----------
-    module, data : type
-        What is trained, and on what.
-    output : str
-        Default of ``--output``.
-    context_from : str or tuple of str
-        Keys that decide the segments of a window.
-    context : callable
-        How they decide them.
-    next_command : str
-        What to do with the model, whose folder stands for ``{model}``.
-    before : callable, optional
-        Called with the settings and the recordings that train and validate, before anything is written or trained.
-    train_others : callable, optional
-        With it there is an option ``--members``, the number of networks. It is called after the first is trained, with
-        the `TrainingCLI` of that run and a function that runs the same command again with some arguments more.
-    """
+    """What pretraining and finetuning differ in."""
 
     module: type[TrainingModule]
     data: type[RecordingDataModule]
-    output: str
-    context_from: str | tuple[str, ...]
-    context: Callable[..., int]
-    next_command: str
+    output: str  # default of --output
+    context_from: str | tuple[str, ...]  # keys that decide the segments of a window
+    context: Callable[..., int]  # how they decide them
+    next_command: str  # what to do with the model, whose folder stands for {model}
+    # Called with the settings and the recordings that train and validate, before anything is written or trained.
     before: Callable[[Any, Sequence[Recording], Sequence[Recording]], None] | None = None
+    # With it there is an option --members, the number of networks. It is called after the first is trained, with the
+    # `TrainingCLI` of that run and a function that runs the same command again with some arguments more.
     train_others: Callable[[TrainingCLI, Callable[[Sequence[str]], object]], None] | None = None
 
 
@@ -170,9 +154,7 @@ class TrainingCLI(LightningCLI):
         parser.add_argument("--checkpoint_every", type=int, default=500, help="steps from checkpoint to checkpoint")
         if self.task.train_others is not None:
             parser.add_argument("--members", type=int, default=1, help="networks, trained one after the other")
-            parser.add_argument(
-                "--linear", type=bool, default=False, help="a regression that withstands drift beside the networks"
-            )
+            parser.add_argument("--linear", type=bool, default=False, help="with a regression that withstands drift")
         parser.link_arguments("output", "trainer.default_root_dir")
         parser.link_arguments("seed_everything", "model.seed")
         parser.link_arguments("seed_everything", "data.seed")

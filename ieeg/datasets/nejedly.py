@@ -71,9 +71,7 @@ def nejedly_segments(folder: str | os.PathLike[str]) -> list[NejedlySegment]:
     folder = Path(folder)
     table = folder / "segments.csv"
     if not table.is_file():
-        raise FileNotFoundError(
-            f"there is no {table}: folder must be one of the data sets' folders, {' or '.join(DATA_SETS)}"
-        )
+        raise FileNotFoundError(f"there is no {table}: folder must be {' or '.join(DATA_SETS)}")
     with damage_is_an_error(table):
         rows = csv.DictReader(io.StringIO(read_text_bytes(table).decode("utf-8-sig"), newline=""))
         if missing := [column for column in _COLUMNS if column not in (rows.fieldnames or [])]:
@@ -98,10 +96,8 @@ def nejedly_segments(folder: str | os.PathLike[str]) -> list[NejedlySegment]:
                     soz=row["soz"],
                 )
             )
-    if not any(segment.pathological for segment in segments):
-        raise ValueError(
-            f"{table} must have rows with category_name pathology, got only {sorted({s.category for s in segments})}"
-        )
+    if "pathology" not in (categories := {segment.category for segment in segments}):
+        raise ValueError(f"{table} must have rows with category_name pathology, got only {sorted(categories)}")
     return segments
 
 

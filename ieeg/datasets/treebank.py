@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mvpa_ts.ieeg.events import Floats
 from mvpa_ts.ieeg.recordings.channels import NO_ELECTRODE
 from mvpa_ts.ieeg.recordings.guards import damage_is_an_error, read_text_bytes
 from mvpa_ts.ieeg.recordings.hdf5 import local_dataset, open_hdf5
@@ -98,9 +99,9 @@ class TreebankSource:
         if self._file is None:
             self._file = open_hdf5(self.path)
         file = self._file
-        cache: dict[int, NDArray[np.float64]] = {}
+        cache: dict[int, Floats] = {}
 
-        def electrode(number: int) -> NDArray[np.float64]:
+        def electrode(number: int) -> Floats:
             if number not in cache:
                 with damage_is_an_error(self.path, f" at samples [{start}, {stop})"):
                     cache[number] = np.asarray(file[f"data/electrode_{number}"][start:stop], dtype=np.float64)
@@ -188,9 +189,7 @@ def read_treebank(root: str | os.PathLike[str], subject: int, trial: int) -> Rec
     return recording
 
 
-def trigger_samples(
-    times: NDArray[np.float64], movie_time: NDArray[np.float64], index: NDArray[Any]
-) -> NDArray[np.int64]:
+def trigger_samples(times: Floats, movie_time: Floats, index: NDArray[Any]) -> NDArray[np.int64]:
     """Convert times of the film to samples: the sample of the nearest trigger, plus 2048 for each second from there.
 
     Parameters
@@ -264,7 +263,7 @@ def _table(path: str | os.PathLike[str]) -> pd.DataFrame:
         return pd.read_csv(io.BytesIO(read_text_bytes(Path(path))))
 
 
-def _numbers(frame: pd.DataFrame, column: str, path: str | os.PathLike[str]) -> NDArray[np.float64]:
+def _numbers(frame: pd.DataFrame, column: str, path: str | os.PathLike[str]) -> Floats:
     """Return a column as numbers; raise a ValueError that names the file if a value is not a finite number."""
     import pandas as pd
 

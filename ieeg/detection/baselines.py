@@ -34,11 +34,9 @@ from mvpa_ts.ieeg.detection.features import (
     segment_features,
 )
 from mvpa_ts.ieeg.detection.rules import RULES
-from mvpa_ts.ieeg.events import merge_events, segment_labels
+from mvpa_ts.ieeg.events import Floats, merge_events, segment_labels
 from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
 from mvpa_ts.ieeg.recordings.recording import Recording
-
-Floats = npt.NDArray[np.float64]
 
 # Line length (µV a sample at 512 Hz) at which line length alone says 0.5, where no quiet recording of the patient is at
 # hand: between the 5 µV before and the 20 µV in seizures of human ECoG.
@@ -251,9 +249,7 @@ def brainmaze_probabilities(recording: Recording, channels: Sequence[str], start
     # The model reads windows of 300 s; of a shorter recording the whole is one window.
     short = {"window_s": np.floor(2 * recording.duration) / 2, "step_s": 0.5, "discard_edges_s": 0.0}
     options = {} if recording.duration >= 300 else short
-    traces = [
-        predict_channel_seizure_probability(signal[row], recording.sfreq, model="modelA", **options) for row in rows
-    ]
+    traces = [predict_channel_seizure_probability(x, recording.sfreq, model="modelA", **options) for x in signal[rows]]
     # At 0 s no channel has a value.
     seconds, trace = traces[0][0][1:], np.nanmean([values[1:] for _, values in traces], axis=0)
     means = [np.nanmean(trace[(seconds >= start) & (seconds < start + SEGMENT_SECONDS)]) for start in starts]

@@ -27,6 +27,7 @@ from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, length, readable
 from mvpa_ts.ieeg.detection.detector import Detector
 from mvpa_ts.ieeg.detection.rules import EventRules, probabilities_to_events
+from mvpa_ts.ieeg.events import Floats
 from mvpa_ts.ieeg.model.seen_subjects import subject_hash
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.recordings.copies import copies
@@ -157,9 +158,8 @@ def load_calibration(path: str | os.PathLike[str]) -> Calibration:
             counts if own is None else [*counts, own], None, "per_day, confidence, hours, alarms, own_threshold"
         )
         rules: dict[str, Any] = {n: math.inf if v == "none" else v for n, v in fields.pop("rules").items()}
-        return Calibration(
-            rules=EventRules(**rules), channel_names=tuple(map(str, fields.pop("channel_names", ()))), **fields
-        )
+        names = tuple(map(str, fields.pop("channel_names", ())))
+        return Calibration(rules=EventRules(**rules), channel_names=names, **fields)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is no calibration: {error}") from error
 
@@ -218,8 +218,7 @@ def calibrate(
     if pairs := copies(quiet):
         names = ", ".join(f"{quiet[first].name} and {quiet[second].name}" for first, second in pairs[:5])
         raise ValueError(
-            f"{names} hold the same signal, perhaps one file in two formats, and its hours would count twice: "
-            "leave one out"
+            f"{names} hold the same signal, perhaps one file in two formats, and would count twice: leave one out"
         )
     for recording in quiet:
         if recording.seizures:
@@ -277,9 +276,7 @@ def calibrate_scores(
     return Calibration(per_day, float(stats.gamma.cdf(expected, events)), float(hours), alarms, chosen)
 
 
-def _highest_with(
-    values: Sequence[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]], events: int, rules: EventRules
-) -> float:
+def _highest_with(values: Sequence[tuple[Floats, Floats]], events: int, rules: EventRules) -> float:
     """Highest score that as a threshold lets fewer than `events` through, while the next lower score lets that many.
 
     From the top, because lower thresholds may join two events: the first one from above is an order statistic.

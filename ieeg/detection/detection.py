@@ -303,7 +303,8 @@ class Detection:
         labels = None if self.reference is None else segment_labels(self.starts, self.reference)
         compared = report.comparison_rows(scores, {"the detector": self.threshold}, labels) if len(scores) > 1 else ()
         figures = self._figures(positions, maps)
-        report.html_report(folder / saved.REPORT, run, figures, self._event_rows(), self.reference, compared)
+        events = [(on, off - on, sure) for (on, off), sure in zip(self.events, self.confidences, strict=True)]
+        report.html_report(folder / saved.REPORT, run, figures, events, self.reference, compared)
 
     def save_events(self, path: str | os.PathLike[str], *, clock: bool = False) -> None:
         """Write the events alone, as SzCORE's table; `clock` as for `save`."""
@@ -347,10 +348,7 @@ class Detection:
             "rules": rules,
             "online": {"k": online.k, "n": online.n, "latency": list(online.latency())},
             "preprocessing": dict(source.preprocessing),
-            "channels": {
-                "used": list(self.channel_names),
-                "dropped": dict(source.dropped),
-            },
+            "channels": {"used": list(self.channel_names), "dropped": dict(source.dropped)},
             "model": {
                 "name": source.model_name,
                 "weights": source.weights,
@@ -364,11 +362,6 @@ class Detection:
                 **{name: importlib.metadata.version(name) for name in _PACKAGES},
             },
         }
-
-    def _event_rows(self) -> list[tuple[float, float, float]]:
-        """Onset, duration and confidence of each event."""
-        pairs = zip(self.events, self.confidences, strict=True)
-        return [(onset, offset - onset, confidence) for (onset, offset), confidence in pairs]
 
     def _surest(self) -> list[int]:
         """The events that a report draws, in order: a page with hundreds of figures is not read."""
@@ -403,9 +396,7 @@ class Detection:
         yield (
             "Channels",
             "RMS of the preprocessed signal, in segments spread over the recording.",
-            plot_channel_map(
-                self.segments.channel_names, channel_rms(self.segments), self.provenance.dropped, positions
-            ),
+            plot_channel_map(segments.channel_names, channel_rms(segments), self.provenance.dropped, positions),
         )
 
 

@@ -163,11 +163,7 @@ class Detector:
         return self.rules.threshold
 
     def detect(
-        self,
-        recording: AnyRecording,
-        *,
-        store: str | os.PathLike[str] | None = None,
-        progress: bool = False,
+        self, recording: AnyRecording, *, store: str | os.PathLike[str] | None = None, progress: bool = False
     ) -> Detection:
         """Score a whole recording.
 
@@ -310,13 +306,8 @@ class Detector:
         """Whether the networks were trained on a recording or its subject, with a warning; None if nothing says so."""
         seen = None if self._folder is None else seen_subjects.trained_on(recording, self._folder)
         if seen:
-            others = (
-                "" if self.was_taught(recording) else f", or on others of a subject called {recording.subject_name}"
-            )
-            warn(
-                f"{recording.name}: the model was trained on this recording{others}, so its scores do not show how "
-                "good it is"
-            )
+            other = "" if self.was_taught(recording) else f", or on others of a subject called {recording.subject_name}"
+            warn(f"{recording.name}: the model was trained on this recording{other}: scores do not show how good it is")
         return seen
 
     def _batches(self, segments: Segments, first: int, progress: bool) -> Iterator[npt.NDArray[np.float64]]:
@@ -387,7 +378,5 @@ def checked_device(device: str | torch.device) -> torch.device:
     if (accelerator := torch.accelerator.current_accelerator(check_available=True)) is not None:
         devices += [accelerator.type, *(f"{accelerator.type}:{i}" for i in range(torch.accelerator.device_count()))]
     if str(device) not in devices:
-        raise ValueError(
-            f"device must be one of {', '.join(devices)} on this machine with this torch, got {str(device)!r}"
-        )
+        raise ValueError(f"device must be one of {', '.join(devices)} on this machine with this torch, got '{device}'")
     return torch.device(device)

@@ -11,12 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from mvpa_ts.ieeg.events import segment_labels
+from mvpa_ts.ieeg.events import Flags, Floats, segment_labels
 from mvpa_ts.ieeg.model.amplitude import band_log_power
 from mvpa_ts.ieeg.model.wavelet import wavedec
 from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
-
-Floats = npt.NDArray[np.float64]
+from mvpa_ts.ieeg.recordings.recording import Signal
 
 # Bands of `wavedec` that are read: 0 to 128 Hz, from coarse to fine. The finest, 128 to 256 Hz, is beyond the band-pass
 # and many amplifiers.
@@ -44,8 +43,16 @@ class TrainingFeatures:
 
     features: Floats
     lengths: Floats
-    ictal: npt.NDArray[np.bool_]
+    ictal: Flags
     stretch: npt.NDArray[np.intp]
+
+    def left_out(self) -> Iterator[tuple[Flags, TrainingFeatures]]:
+        """Mask of each stretch, and the features of all others where those hold segments of both kinds."""
+        for stretch in np.unique(self.stretch):
+            others = self.stretch != stretch
+            if self.ictal[others].any() and not self.ictal[others].all():
+                columns = (self.features, self.lengths, self.ictal, self.stretch)
+                yield ~others, TrainingFeatures(*(column[others] for column in columns))
 
     @classmethod
     def of(cls, training: Sequence[Segments]) -> TrainingFeatures:
@@ -56,7 +63,7 @@ class TrainingFeatures:
         ValueError
             No training segment lies in a seizure, or all do.
         """
-        columns: list[tuple[Floats, Floats, npt.NDArray[np.bool_], npt.NDArray[np.intp]]] = []
+        columns: list[tuple[Floats, Floats, Flags, npt.NDArray[np.intp]]] = []
         step = -(-sum(item.num_segments for item in training) // MOST_TRAINING_SEGMENTS)
         first_stretch = 0
         for segments in training:
@@ -86,34 +93,32 @@ class TrainingFeatures:
         return cls(features[scored], lengths[scored], label, stretch[scored])
 
 
-def blocks(
-    segments: Segments, first: int = 0, last: int | None = None
-) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]]:
+def blocks(segments: Segments, first: int = 0, last: int | None = None) -> Iterator[tuple[Signal, Flags]]:
     """Signal [n, C, samples] and valid [n, C] of the segments from `first` on, before `last`; 36 at a time."""
     last = segments.num_segments if last is None else last
     for start in range(first, last, BLOCK_SEGMENTS):
         yield _block(segments, start, min(start + BLOCK_SEGMENTS, last))
 
 
-def _block(segments: Segments, start: int, stop: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+def _block(segments: Segments, start: int, stop: int) -> tuple[Signal, Flags]:
     signal, valid = segments.read(start, stop)
     channels = len(segments.channel_names)
     return signal.reshape(channels, stop - start, -1).swapaxes(0, 1), valid
 
 
-def line_lengths(signal: npt.NDArray[np.float32]) -> Floats:
+def line_lengths(signal: Signal) -> Floats:
     """Line length of each channel [n, C]; segment by segment, which bounds the memory."""
     return np.array([np.abs(np.diff(segment, axis=-1)).mean(-1, dtype=np.float64) for segment in signal])
 
 
-def mean_length(lengths: Floats, valid: npt.NDArray[np.bool_]) -> Floats:
+def mean_length(lengths: Floats, valid: Flags) -> Floats:
     """Mean over the channels with a signal [n], NaN without any."""
     count = valid.sum(1)
     total = np.where(valid, lengths, 0.0).sum(1)
     return np.where(count > 0, total / np.maximum(count, 1), math.nan)
 
 
-def segment_features(signal: npt.NDArray[np.float32], valid: npt.NDArray[np.bool_]) -> Floats:
+def segment_features(signal: Signal, valid: Flags) -> Floats:
     """Features [n, 18] of segments [n, C, samples], NaN for a segment without a valid channel."""
     features = np.full((len(signal), NUM_FEATURES), math.nan)
     lengths = np.log(line_lengths(signal) + 0.01)

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpa_ts.files import read_config, write_json
-from mvpa_ts.ieeg.detection.features import BANDS, NUM_FEATURES, Floats, TrainingFeatures
+from mvpa_ts.ieeg.detection.features import BANDS, NUM_FEATURES, TrainingFeatures
+from mvpa_ts.ieeg.events import Flags, Floats
 from mvpa_ts.ieeg.model.pretrained import LINEAR, pretrained_file
 from mvpa_ts.weights import CONFIG_NAME
 
@@ -207,18 +208,16 @@ def fit_linear(training: TrainingFeatures, strength: float = STRENGTH) -> Linear
     weights, bias = _fitted(training.features, training.ictal, strength)
     logits = training.features @ weights + bias
     # Left out one by one, because logits of segments that train are too good.
-    for stretch in np.unique(training.stretch):
-        out = training.stretch == stretch
-        if training.ictal[~out].any() and not training.ictal[~out].all():
-            other, other_bias = _fitted(training.features[~out], training.ictal[~out], strength)
-            logits[out] = training.features[out] @ other + other_bias
+    for out, others in training.left_out():
+        other, other_bias = _fitted(others.features, others.ictal, strength)
+        logits[out] = training.features[out] @ other + other_bias
     quiet = float(np.quantile(logits[~training.ictal], 0.99))
     seizures = float(np.quantile(logits[training.ictal], 0.25))
     return LinearPart(tuple(weights), bias - max(quiet, 0.5 * (quiet + seizures)))
 
 
 def choose_network_weight(
-    linear_logits: Floats, network_logits: Floats, ictal: npt.NDArray[np.bool_], recording: npt.NDArray[np.intp]
+    linear_logits: Floats, network_logits: Floats, ictal: Flags, recording: npt.NDArray[np.intp]
 ) -> float:
     """Weight of the networks by recordings that trained neither: 0 unless another one is clearly better.
 
@@ -252,7 +251,7 @@ def choose_network_weight(
     return best if gains[best].sum() > max(2 * error, 0.0) else 0.0
 
 
-def _fitted(features: Floats, ictal: npt.NDArray[np.bool_], strength: float) -> tuple[Floats, float]:
+def _fitted(features: Floats, ictal: Flags, strength: float) -> tuple[Floats, float]:
     """Weights w and bias of the least mean loss, both classes alike, with a penalty strength/2 · wᵀ P w.
 
     P is the covariance of drift and that within the quiet segments.

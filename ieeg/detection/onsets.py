@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,10 @@ from scipy import signal as scipy_signal
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
-from mvpa_ts.ieeg.preprocessing.segments import Segments
+from mvpa_ts.ieeg.events import Floats
+from mvpa_ts.ieeg.preprocessing.segments import Segments, SegmentsInMemory
 from mvpa_ts.ieeg.preprocessing.selection import with_channels
 from mvpa_ts.ieeg.recordings.channels import plain_name
-
-Floats = npt.NDArray[np.float64]
 
 # Theta and alpha, beta and gamma of Bartolomei et al. (Hz).
 SLOW, FAST = (3.4, 12.4), (12.4, 97.0)
@@ -120,11 +119,9 @@ def onset_map(segments: Segments, event: tuple[float, float], detector: Scorer |
     >>> found.channel_names[found.ranked[0]] in recording.channel_names
     True
     """
-    onset, offset = event
-    if not 0 <= onset < offset or onset >= segments.recording.duration:
-        raise ValueError(
-            f"event must lie in {segments.recording.name}, which lasts {segments.recording.duration:g} s, got {event}"
-        )
+    (onset, offset), recording = event, segments.recording
+    if not 0 <= onset < offset or onset >= recording.duration:
+        raise ValueError(f"event must lie in {recording.name}, which lasts {recording.duration:g} s, got {event}")
     first = int(np.searchsorted(segments.starts, max(onset - BEFORE, 0.0), side="right")) - 1
     last = max(int(np.searchsorted(segments.starts, onset + AFTER)), first + 1)
     # The tail of a recording overlaps the segment before it, and time would go back.
@@ -139,9 +136,8 @@ def onset_map(segments: Segments, event: tuple[float, float], detector: Scorer |
     if np.count_nonzero(~masked[:, : round((onset - begin) * sfreq)].all(0)) < COMPARED * sfreq:
         unknown = np.full(len(masked), math.nan)
         return OnsetMap(event, math.nan, segments.channel_names, unknown, np.zeros(len(masked)), unknown, scores)
-    shown = np.array(
-        [masked[:, round((t - WINDOW / 2) * sfreq) : round((t + WINDOW / 2) * sfreq)].any(1) for t in times]
-    )
+    half = WINDOW / 2
+    shown = np.array([masked[:, round((t - half) * sfreq) : round((t + half) * sfreq)].any(1) for t in times])
     energy = np.where(shown.T[:, None], np.nan, energy)
     usual = np.nanmedian(np.where(np.isnan(energy).all(-1, keepdims=True), 1.0, energy), axis=-1, keepdims=True)
     energy = np.where(np.isnan(energy), usual, energy)
@@ -294,27 +290,15 @@ def channel_scores(detector: Scorer, segments: Segments, event: tuple[float, flo
     begin = min(begin, max(end - SEGMENT_SECONDS, 0.0))
     stretch = Segments(segments.recording.crop(begin, end), segments.preprocessing, segments.channel_names)
     scores = np.full(len(segments.channel_names), math.nan)
-    read = stretch.read(0, stretch.num_segments)
-    for place in range(len(scores)):
-        alone = _Alone(stretch, place, *read)
+    signal, valid = stretch.read(0, stretch.num_segments)
+    for place, name in enumerate(segments.channel_names):
+        # Reading a channel by itself would filter the references of all channels again.
+        held = signal[place : place + 1], valid[:, place : place + 1]
+        alone = SegmentsInMemory(with_channels(stretch, [name]), held)
         probabilities = detector.score_segments(alone)
         inside = probabilities[(alone.starts + SEGMENT_SECONDS > onset - begin) & ~np.isnan(probabilities)]
         scores[place] = inside.mean() if len(inside) else math.nan
     return scores
-
-
-class _Alone(Segments):
-    """One channel of segments that were read: reading it alone would filter the references of all channels again."""
-
-    def __init__(self, segments: Segments, place: int, signal: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> None:
-        self.__dict__.update(with_channels(segments, [segments.channel_names[place]]).__dict__)
-        self._signal, self._valid = signal[place : place + 1], valid[:, place : place + 1]
-
-    def read(self, first: int, last: int, repeated: int = 0) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-        """See `Segments.read`."""
-        self._check_range(first, last)
-        size = self.segment_samples
-        return self._signal[:, first * size : last * size].copy(), self._valid[first:last].copy()
 
 
 def check_positions(names: Sequence[str], positions: Mapping[str, Sequence[float]]) -> None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from matplotlib.ticker import MaxNLocator
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.ieeg.events import Floats
 from mvpa_ts.ieeg.figures import BLUE, GREEN, RED, literal, styled
 from mvpa_ts.ieeg.recordings.channels import left_out_electrodes, natural_order, plain_name
 
@@ -37,8 +38,8 @@ MAX_TRACES = 32
 
 @styled
 def plot_timeline(
-    probabilities: npt.NDArray[np.float64],
-    starts: npt.NDArray[np.float64],
+    probabilities: Floats,
+    starts: Floats,
     duration: float,
     *,
     threshold: float,
@@ -95,9 +96,7 @@ def plot_traces(
     figure, axis = plt.subplots(figsize=(WIDTH, 1.2 + 0.17 * len(rows)), layout="constrained")
     for row, values in enumerate(shown):
         axis.plot(*_envelope(times, values - row * step), color="k", linewidth=0.4)
-    axis.set_yticks(
-        [-place * step for place in range(len(rows))], [literal(segments.channel_names[row]) for row in rows]
-    )
+    axis.set_yticks(-step * np.arange(len(rows)), [literal(segments.channel_names[row]) for row in rows])
     axis.tick_params(axis="y", labelsize=8)
     _shade(axis, events, 1.0, (0.0, 1.0), DETECTED, "detected", of_axis=True)
     _shade(axis, reference, 1.0, (0.97, 1.0), REFERENCE, "reference", of_axis=True)
@@ -204,7 +203,7 @@ def plot_onset_map(onsets: OnsetMap, positions: Mapping[str, Sequence[float]] | 
     return figure
 
 
-def channel_rms(segments: Segments, places: int = 4, count: int = 6) -> npt.NDArray[np.float64]:
+def channel_rms(segments: Segments, places: int = 4, count: int = 6) -> Floats:
     """RMS of each channel (µV) over `count` segments at each of `places` in the recording; 0 where none is valid."""
     total, number = np.zeros(len(segments.channel_names)), np.zeros(len(segments.channel_names))
     last = max(segments.num_segments - count, 0)
@@ -217,7 +216,7 @@ def channel_rms(segments: Segments, places: int = 4, count: int = 6) -> npt.NDAr
     return np.sqrt(total / np.maximum(number, 1))
 
 
-def _stretch(segments: Segments, first: int, last: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:
+def _stretch(segments: Segments, first: int, last: int) -> tuple[npt.NDArray[np.float32], Floats]:
     """Signal [C, n], NaN where it is masked, and times [n] (s) of segments [first, last)."""
     signal, valid = segments.read(first, last)
     size = signal.shape[1] // (last - first)
@@ -228,9 +227,7 @@ def _stretch(segments: Segments, first: int, last: int) -> tuple[npt.NDArray[np.
     return np.where(mask, signal, np.nan)[:, new], times[new]
 
 
-def _envelope(
-    times: npt.NDArray[np.float64], values: npt.NDArray[np.float32]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _envelope(times: Floats, values: npt.NDArray[np.float32]) -> tuple[Floats, Floats]:
     """The trace, or of a long one the lowest and the highest value of each stretch: no spike is lost."""
     size = -(-2 * len(times) // MOST_SAMPLES)
     if size <= 2:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mvpa_ts.checks import listed
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
+from mvpa_ts.ieeg.events import Flags, Floats
 from mvpa_ts.ieeg.figures import embedded
 from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS
 
@@ -75,9 +75,7 @@ def html_report(
 
 
 def comparison_rows(
-    scores: Mapping[str, npt.NDArray[np.float64]],
-    thresholds: Mapping[str, float],
-    labels: npt.NDArray[np.bool_] | None,
+    scores: Mapping[str, Floats], thresholds: Mapping[str, float], labels: Flags | None
 ) -> list[tuple[str, ...]]:
     """Rows of `COMPARISON_COLUMNS`: probabilities [n] by detector, their thresholds, and which segments are seizures.
 
@@ -159,9 +157,7 @@ def _preprocessing_in_words(preprocessing: Mapping[str, Any]) -> str:
     references = {"median": "median of the channels as reference", "bipolar": "bipolar, neighbouring contacts"}
     words.append(references.get(str(reference), "reference as recorded"))
     if "max_bad_share" in preprocessing:
-        words.append(
-            f"a segment of a channel with more than {preprocessing['max_bad_share']:.0%} bad samples is left out"
-        )
+        words.append(f"a channel's segment with more than {preprocessing['max_bad_share']:.0%} bad samples is left out")
     return "; ".join(words)
 
 
@@ -252,7 +248,5 @@ def render(
     from jinja2 import Environment
 
     # Channel names come from files and may hold markup.
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_TEMPLATE)
-    return template.render(
-        title=title, notice=RESEARCH_USE, caveat=caveat, sections=sections, facts=facts, tables=tables
-    )
+    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_TEMPLATE)
+    return page.render(title=title, notice=RESEARCH_USE, caveat=caveat, sections=sections, facts=facts, tables=tables)

@@ -215,16 +215,11 @@ def _best_bias(linear: LinearPart, training: TrainingFeatures) -> LinearPart:
     `fit_linear` is careful, because it knows few quiet minutes. A reader has looked at whole recordings.
     """
     logits = linear.logits(training.features)
-    for stretch in np.unique(training.stretch):
-        out = training.stretch == stretch
-        if training.ictal[~out].any() and not training.ictal[~out].all():
-            columns = (training.features, training.lengths, training.ictal, training.stretch)
-            other = fit_linear(TrainingFeatures(*(column[~out] for column in columns)))
-            # Weights of another fit, bias of this one: a bias would move with the stretch that is missing.
-            shift = np.median(
-                training.features[~out][~training.ictal[~out]] @ np.subtract(other.weights, linear.weights)
-            )
-            logits[out] = training.features[out] @ np.asarray(other.weights) + linear.bias - shift
+    for out, others in training.left_out():
+        other = fit_linear(others)
+        # Weights of another fit, bias of this one: a bias would move with the stretch that is missing.
+        shift = np.median(others.features[~others.ictal] @ np.subtract(other.weights, linear.weights))
+        logits[out] = training.features[out] @ np.asarray(other.weights) + linear.bias - shift
     order = np.argsort(-logits)
     found = np.cumsum(training.ictal[order])
     f1 = 2 * found / (np.arange(1, len(order) + 1) + training.ictal.sum())

@@ -185,11 +185,7 @@ class OnlineRule:
         return (self.k - 1) * SEGMENT_SECONDS, self.k * SEGMENT_SECONDS
 
     def delays(
-        self,
-        probabilities: npt.ArrayLike,
-        starts: npt.ArrayLike,
-        reference: SeizureEvents,
-        threshold: float = 0.5,
+        self, probabilities: npt.ArrayLike, starts: npt.ArrayLike, reference: SeizureEvents, threshold: float = 0.5
     ) -> list[float]:
         """Seconds from the onset of each reference seizure to the first alarm before its end; NaN without an alarm.
 

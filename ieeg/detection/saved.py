@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mvpa_ts.files import read_config, write_text
 from mvpa_ts.ieeg.constants import CLASSES, SEGMENT_SECONDS
-from mvpa_ts.ieeg.events import unscored_stretches
+from mvpa_ts.ieeg.events import Flags, Floats, unscored_stretches
 
 EVENTS, REFERENCE, BASELINES, ONSETS = "events.tsv", "reference_events.tsv", "baselines.tsv", "onsets.tsv"
 PROBABILITIES, RUN, REPORT = "probabilities.tsv", "run.json", "report.html"
@@ -41,11 +40,7 @@ _RUN_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
 
 
 def write_probabilities(
-    path: str | os.PathLike[str],
-    starts: npt.NDArray[np.float64],
-    probabilities: npt.NDArray[np.float64],
-    threshold: float,
-    alarms: npt.NDArray[np.bool_],
+    path: str | os.PathLike[str], starts: Floats, probabilities: Floats, threshold: float, alarms: Flags
 ) -> None:
     """Write ``probabilities.tsv``: onset, duration, probability, decision and alarm of each segment."""
     lines = ["onset\tduration\tprobability\tpositive\talarm"]
@@ -57,7 +52,7 @@ def write_probabilities(
     write_text(path, "\n".join(lines) + "\n")
 
 
-def write_baselines(path: str | os.PathLike[str], starts: npt.NDArray[np.float64], scores: Mapping[str, Any]) -> None:
+def write_baselines(path: str | os.PathLike[str], starts: Floats, scores: Mapping[str, Any]) -> None:
     """Write ``baselines.tsv``: onset, and the probability by each baseline; or of classes, with the one stated."""
     lines = ["\t".join(["onset", *scores])]
     for start, *values in zip(starts, *scores.values(), strict=True):
@@ -66,7 +61,7 @@ def write_baselines(path: str | os.PathLike[str], starts: npt.NDArray[np.float64
     write_text(path, "\n".join(lines) + "\n")
 
 
-def read_baselines(folder: str | os.PathLike[str], count: int) -> dict[str, npt.NDArray[np.float64]]:
+def read_baselines(folder: str | os.PathLike[str], count: int) -> dict[str, Floats]:
     """Probabilities [count] by each baseline of ``baselines.tsv``; none where a detection has no such table."""
     path = Path(folder) / BASELINES
     if not path.is_file():
@@ -134,9 +129,7 @@ def _check(path: Path, name: str, value: object, kinds: tuple[type, ...]) -> Non
         raise ValueError(f"{path}: {name} must be {names}, got {value!r:.100}")
 
 
-def read_probabilities(
-    folder: str | os.PathLike[str], run: Mapping[str, Any]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def read_probabilities(folder: str | os.PathLike[str], run: Mapping[str, Any]) -> tuple[Floats, Floats]:
     """Starts and probabilities of ``probabilities.tsv``, which must agree with ``run.json``.
 
     Raises ValueError where a row cannot be read, or where the rows are not the segments that ``run`` speaks of.
@@ -151,7 +144,7 @@ def read_probabilities(
             raise ValueError(f"{path} cannot be read: {error}") from error
     starts, probabilities = (np.array([row[i] for row in rows], dtype=np.float64) for i in (0, 1))
     duration = run["recording"]["duration"]
-    _check_segments(path, starts, probabilities, run["segments"], duration)
+    _check_segments(path, starts, run["segments"], duration)
     skipped = unscored_stretches(probabilities, starts, duration)
     stated = [(float(stretch["onset"]), float(stretch["offset"])) for stretch in run["skipped"]]
     # Tables are edited by hand. What was skipped decides the hours of every score.
@@ -170,13 +163,7 @@ def _row(row: Mapping[str, str]) -> tuple[float, float]:
     return onset, probability
 
 
-def _check_segments(
-    path: Path,
-    starts: npt.NDArray[np.float64],
-    probabilities: npt.NDArray[np.float64],
-    count: int,
-    duration: float,
-) -> None:
+def _check_segments(path: Path, starts: Floats, count: int, duration: float) -> None:
     """Segments follow one another from 0 to the recording's end, and are as many as ``run.json`` says."""
     if len(starts) != count or count < 1:
         raise ValueError(f"{path} contradicts {RUN}: it has {len(starts)} rows, {RUN} says {count} segments")
@@ -187,11 +174,9 @@ def _check_segments(
     if abs(starts[0]) > STRETCH_TOLERANCE or not even.all() or not apart.all():
         raise ValueError(f"{path} contradicts {RUN}: its rows are not segments of 5 s, one after the other from 0 s")
     # Resampled time may drift by a millisecond an hour.
-    if abs(starts[-1] + SEGMENT_SECONDS - duration) > STRETCH_TOLERANCE + 1e-6 * duration:
-        raise ValueError(
-            f"{path} contradicts {RUN}: its rows end at {starts[-1] + SEGMENT_SECONDS:.3f} s, the recording at "
-            f"{duration:.3f} s"
-        )
+    end = starts[-1] + SEGMENT_SECONDS
+    if abs(end - duration) > STRETCH_TOLERANCE + 1e-6 * duration:
+        raise ValueError(f"{path} contradicts {RUN}: its rows end at {end:.3f} s, the recording at {duration:.3f} s")
 
 
 def _alike(first: Iterable[tuple[float, float]], second: Iterable[tuple[float, float]]) -> bool:

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
@@ -74,16 +73,14 @@ class ProbabilityStore:
     def append(self, probabilities: Sequence[float] | npt.NDArray[np.floating[Any]]) -> None:
         """Add the rows that follow those stored, and bring them to the disk."""
         values = [float(value) for value in probabilities]
-        count = len(self)
-        if count + len(values) > len(self.starts):
-            raise ValueError(
-                f"{self.path} has {count} of {len(self.starts)} rows; {len(values)} more rows are too many"
-            )
+        count, most = len(self), len(self.starts)
+        if count + len(values) > most:
+            raise ValueError(f"{self.path} has {count} of {most} rows; {len(values)} more rows are too many")
         rows = [f"{self._due(number)}{value!r}" for number, value in enumerate(values, start=count)]
         try:
             self._write("".join(f"{row}\t{zlib.crc32(row.encode()):08x}\n" for row in rows))
         except OSError as error:
-            stored = f"{count} of {len(self.starts)} rows are stored, a new run goes on from them"
+            stored = f"{count} of {most} rows are stored, a new run goes on from them"
             raise OSError(error.errno, f"{error.strerror}; {stored}", str(self.path)) from error
         self._values += values
 
@@ -94,9 +91,7 @@ class ProbabilityStore:
     def __enter__(self) -> ProbabilityStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # A full disk refuses on closing what it refused before, and would hide the first error.
         with suppress(OSError) if kind else nullcontext():
             self.close()

@@ -215,14 +215,18 @@ class StreamingDetector:
     def _decide(self, start: int) -> Decision:
         """Decision on the segment that begins with this sample at the model's rate."""
         values, bad = self._signal(self._buffer.stop).read(start, start + self._size)
-        valid = (
-            np.ones(len(values), bool) if bad is None else bad.sum(1) <= self.preprocessing.max_bad_share * self._size
-        )
+        most = self.preprocessing.max_bad_share * self._size
+        valid = np.ones(len(values), bool) if bad is None else bad.sum(1) <= most
         # As `Segments` does, so that a stream and a file give the same.
         values[~valid] = 0.0
         mask = torch.from_numpy(valid)
         logits = [self._logits(stream, torch.from_numpy(values), mask) for stream in self._streams]
-        probability = self._probability(values, valid, logits)
+        if self._linear is None:
+            probability = float(networks.seizure_probability(logits)) if valid.any() else math.nan
+        else:
+            # A segment without a signal is passed on, too: it is one of the first minute.
+            mean = networks.mean_logit(logits).cpu().numpy()
+            probability = float(self._linear.probabilities(segment_features(values[None], valid[None]), mean)[0])
         if valid.any() and not math.isfinite(probability):
             first = start / self.preprocessing.sfreq
             place = f"the stream between {first:g} and {first + SEGMENT_SECONDS:g} s"
@@ -230,13 +234,6 @@ class StreamingDetector:
         self._recent.append(probability)
         alarm = sum(value > self.threshold for value in self._recent) >= self.online.k
         return Decision(start / self.preprocessing.sfreq, probability, alarm)
-
-    def _probability(self, values: Signal, valid: npt.NDArray[np.bool_], logits: list[Tensor]) -> float:
-        if self._linear is None:
-            return float(networks.seizure_probability(logits)) if valid.any() else math.nan
-        # A segment without a signal is passed on, too: it is one of the first minute.
-        features = segment_features(values[None], valid[None])
-        return float(self._linear.probabilities(features, networks.mean_logit(logits).cpu().numpy())[0])
 
     @staticmethod
     @torch.inference_mode()

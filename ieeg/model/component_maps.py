@@ -1,9 +1,7 @@
 """Component maps: the channel term and the time term of each layer and head, averaged over queries.
 
-The attention score of a query and a key is the sum of a content, a time and a channel term. The time term depends on
-the query and the lag, the channel term on the query and the distance between channels. Their averages over queries show
-what the model learned about lags and about which channels belong together; maps before and after training show what the
-training changed.
+The time term of a score depends on the query and the lag, the channel term on the query and the distance between
+channels. Their averages over queries show what the model learned about lags and about channels that belong together.
 """
 
 from __future__ import annotations
@@ -50,9 +48,7 @@ class ComponentMaps:
 
 @torch.no_grad()
 def component_maps(
-    model: MVPFormer,
-    signals: Iterable[Tensor | tuple[Tensor, Tensor]],
-    channel_names: Iterable[str] | None = None,
+    model: MVPFormer, signals: Iterable[Tensor | tuple[Tensor, Tensor]], channel_names: Iterable[str] | None = None
 ) -> ComponentMaps:
     """Average the channel and time terms of every layer and head over the queries of some windows.
 
@@ -81,7 +77,7 @@ def component_maps(
     layers = [module for module in model.modules() if isinstance(module, MVPAttention)]
     if not layers:
         raise ValueError("model has no MVPA attention: a Llama model has no channel and time terms")
-    sums: list[tuple[Tensor, Tensor] | None] = [None] * len(layers)
+    sums: list[tuple[Any, Any]] = [(0.0, 0.0)] * len(layers)
     queries: Tensor | None = None  # real ones of each segment and channel, [T, C]
     real = torch.empty(0)
 
@@ -89,9 +85,8 @@ def component_maps(
         def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             assert isinstance(module, MVPAttention)
             x, time_codebook, channel_codebook = inputs[:3]
-            terms = _terms(module, x, time_codebook, channel_codebook, real)
-            so_far = sums[index]
-            sums[index] = terms if so_far is None else (so_far[0] + terms[0], so_far[1] + terms[1])
+            channel, time = _terms(module, x, time_codebook, channel_codebook, real)
+            sums[index] = sums[index][0] + channel, sums[index][1] + time
 
         return hook
 
@@ -111,11 +106,10 @@ def component_maps(
         model.train(training)
         for handle in handles:
             handle.remove()
-    kept = [total for total in sums if total is not None]
-    if queries is None or not kept:
+    if queries is None:
         raise ValueError("signals must hold at least one window, got none")
     channel, time = (
-        (torch.stack([pair[i] for pair in kept]).double() / queries.sum(i).double()[:, None]).cpu().numpy()
+        (torch.stack([pair[i] for pair in sums]).double() / queries.sum(i).double()[:, None]).cpu().numpy()
         for i in (0, 1)
     )
     # The model is causal: a score for a key in the future exists as a number, but is never used.

@@ -118,9 +118,7 @@ class MVPFormerConfig:
         # A head that reads channels one after the other has a weight for each, so their number is fixed when it is
         # made.
         if (self.pooling == "concatenate") != (self.num_channels is not None):
-            raise ValueError(
-                "num_channels must be given with pooling='concatenate', and must be None with any other pooling"
-            )
+            raise ValueError("num_channels must be given with pooling='concatenate', and be None with any other")
         if self.pooling == "logsumexp" and self.num_classes not in (0, 2):
             raise ValueError(f"pooling='logsumexp' needs num_classes 2 (0 without a head), got {self.num_classes}")
         if not 0.0 <= self.threshold <= 1.0:

@@ -216,9 +216,7 @@ def generate(
     segments = Segments(recording.crop(first, recording.duration), preprocessing, channels)
     count = segments.num_samples // segments.segment_samples
     if past < 2 or count < 2:
-        raise ValueError(
-            f"generation needs at least two past segments (10 s): past is {past}, and {recording.name} holds {count}"
-        )
+        raise ValueError(f"generation needs two past segments (10 s): past is {past}, {recording.name} holds {count}")
     length = min(past, count)
     embeddings, valid, _ = encoded_past(model, segments, count, length, batch_size=8)
     generated = roll_out(model, embeddings, valid, steps, context=context)

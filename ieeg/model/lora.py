@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from mvpa_ts.files import read_config, replaced
+from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 from mvpa_ts.ieeg.random_streams import stream_seed
@@ -140,8 +139,7 @@ def save_finetuned(model: nn.Module, folder: str | Path) -> None:
     # What peft does not know: the head's size, and which weights are below. No path of this machine is left in a file.
     hashes = {"sha256": _base_hash(core), "adapter_config_sha256": _file_hash(folder / "adapter" / ADAPTER_CONFIG_NAME)}
     for name, content in ((CONFIG_NAME, core.config.to_dict()), (BASE_NAME, hashes)):
-        with replaced(folder / "adapter" / name) as file:
-            file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_json(folder / "adapter" / name, content)
     merged(model).save_pretrained(folder / "model")
 
 

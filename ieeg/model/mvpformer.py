@@ -24,10 +24,7 @@ from mvpa_ts.weights import WEIGHTS_NAME, load_strictly, read_weights, save_mode
 
 
 class MVPFormer(  # type: ignore[call-arg]
-    nn.Module,
-    PyTorchModelHubMixin,
-    library_name="mvpa-ts",
-    tags=["iEEG", "time-series"],
+    nn.Module, PyTorchModelHubMixin, library_name="mvpa-ts", tags=["iEEG", "time-series"]
 ):
     """Foundation model of intracranial EEG.
 
@@ -91,7 +88,8 @@ class MVPFormer(  # type: ignore[call-arg]
         token_mask: Tensor | None = None,
     ) -> Tensor:
         """Features [B, T, C, D] of a signal [B, C, T·2560], after the final norm."""
-        real = self._real(signal, channel_mask, segment_mask, token_mask)
+        B, C, samples = _checked_shape(signal)
+        real = merged_mask((B, samples // SEGMENT_SAMPLES, C), channel_mask, segment_mask, token_mask)
         return self.decode(self.encode(signal, real), token_mask=real)
 
     def encode(self, signal: Tensor, token_mask: Tensor | None = None, past: Tensor | None = None) -> Tensor:
@@ -122,7 +120,8 @@ class MVPFormer(  # type: ignore[call-arg]
         past : Tensor or None
             None with ``amplitude="none"``, where a segment is embedded by itself.
         """
-        segments = _segments(signal)
+        _checked_shape(signal)
+        segments = rearrange(signal, "b c (t samples) -> b t c samples", samples=SEGMENT_SAMPLES)
         if token_mask is not None:
             segments = segments.masked_fill(~token_mask[..., None], 0.0)
         if self.amplitude is None:
@@ -151,7 +150,7 @@ class MVPFormer(  # type: ignore[call-arg]
         """
         if embeddings.ndim != 4 or embeddings.shape[-1] != self.config.dim:
             raise ValueError(
-                f"embeddings must be [B, T, C, D] with D = {self.config.dim}, got shape {tuple(embeddings.shape)}"
+                f"embeddings must be [B, T, C, D] with D = {self.config.dim}, got shape {(*embeddings.shape,)}"
             )
         B, T, C, _ = embeddings.shape
         real = merged_mask((B, T, C), channel_mask, segment_mask, token_mask)
@@ -186,10 +185,8 @@ class MVPFormer(  # type: ignore[call-arg]
             raise ValueError("the model has no classification head: make it with num_classes=2, or finetune it")
         last = features[:, -1]
         if self.config.pooling == "concatenate":
-            if last.shape[1] != self.config.num_channels:
-                raise ValueError(
-                    f"the classification head needs {self.config.num_channels} channels, got {last.shape[1]}"
-                )
+            if (given := last.shape[1]) != self.config.num_channels:
+                raise ValueError(f"the classification head needs {self.config.num_channels} channels, got {given}")
             return self.head(rearrange(last, "b c d -> b (c d)"))
         if channel_mask is None:
             channel_mask = last.new_ones(last.shape[:2], dtype=torch.bool)
@@ -275,10 +272,6 @@ class MVPFormer(  # type: ignore[call-arg]
                     f"with more {rows}"
                 )
 
-    def _real(self, signal: Tensor, *masks: Tensor | None) -> Tensor | None:
-        B, C, samples = _checked_shape(signal)
-        return merged_mask((B, samples // SEGMENT_SAMPLES, C), *masks)
-
 
 def _attention(config: MVPFormerConfig) -> nn.Module:
     if config.attention == "llama":
@@ -305,8 +298,3 @@ def _checked_shape(signal: Tensor) -> tuple[int, int, int]:
             f"got shape {tuple(signal.shape)}"
         )
     return signal.shape[0], signal.shape[1], signal.shape[2]
-
-
-def _segments(signal: Tensor) -> Tensor:
-    _checked_shape(signal)
-    return rearrange(signal, "b c (t samples) -> b t c samples", samples=SEGMENT_SAMPLES)

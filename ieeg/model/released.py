@@ -142,9 +142,7 @@ def convert_released(
     # guess.
     base_only = sorted(key for key in extra if key != _HEAD and not _LORA.fullmatch(key) and not _UNUSED.fullmatch(key))
     if base_only:
-        raise ValueError(
-            f"{head_path} must hold a head and LoRA adapters only; {listed(base_only, 3)} belong to a base model"
-        )
+        raise ValueError(f"{head_path} must hold a head and LoRA adapters only; {listed(base_only, 3)} are of a base")
 
     heads = [weights.pop(_HEAD) for weights in (base, extra) if _HEAD in weights]
     adapters = {key: w.pop(key) for w in (base, extra) for key in list(w) if _LORA.fullmatch(key)}
@@ -157,14 +155,14 @@ def convert_released(
     if _ENCODER_NORM not in weights:
         weights[_ENCODER_NORM] = torch.ones(sum(band_lengths(SEGMENT_SAMPLES)))
         notes.append(f"{_ENCODER_NORM} is not in the file: ones, as the authors' own loading sets it")
-    _check(weights, config, base_path)
+    with torch.device("meta"):
+        model = MVPFormer(config)
+    _check(weights, model, base_path)
     merged = _merge_adapters(weights, adapters, config, lora_alpha)
 
     state = _renamed(weights, config, progress)
     for head in heads:
         state["prediction_head.weight" if head.shape[0] == config.dim else "head.weight"] = head.float()
-    with torch.device("meta"):
-        model = MVPFormer(config)
     load_strictly(model, state, base_path)
     matched = len(weights) + len(adapters) + len(heads) - len(notes)
     return model.eval(), Conversion(matched, merged, tuple(unused), tuple(notes))
@@ -241,9 +239,7 @@ def _configuration(config: str | MVPFormerConfig, heads: list[Tensor], context: 
     # classifies.
     rows = [head.shape[0] for head in heads]
     if len(rows) == 2 and (rows[0] == config.dim) == (rows[1] == config.dim):
-        raise ValueError(
-            f"{_HEAD} must be [D, D], for prediction, in one file and a classifier in the other, got {rows} rows"
-        )
+        raise ValueError(f"{_HEAD} must be [D, D] in one file and a classifier in the other, got {rows} rows")
     return dataclasses.replace(
         config,
         row_order="released",
@@ -255,35 +251,21 @@ def _configuration(config: str | MVPFormerConfig, heads: list[Tensor], context: 
     )
 
 
-def _shapes(config: MVPFormerConfig) -> dict[str, tuple[int, ...]]:
+def _shapes(model: MVPFormer) -> dict[str, tuple[int, ...]]:
     """Shape of every tensor of a released model of this size, without heads and adapters."""
-    D, inner = config.dim, config.mlp_dim
-    kv = D // config.num_heads * config.num_kv_heads
-    coefficients = sum(band_lengths(SEGMENT_SAMPLES))
-    block: dict[str, tuple[int, ...]] = {
-        "ln_1.weight": (D,),
-        "attn.q_attn.weight": (D, D),
-        "attn.c_attn.weight": (2 * kv, D),
-        "attn.position_net.weight": (kv, D),
-        "attn.channel_net.weight": (kv, D),
-        "attn.c_proj.weight": (D, D),
-        "attn.attn_bias": (3 * kv,),
-        "mlp.gate_proj.weight": (inner, D),
-        "mlp.up_proj.weight": (inner, D),
-        "mlp.down_proj.weight": (D, inner),
-    }
-    return {
-        _ENCODER_NORM: (coefficients,),
-        "encoder.proj.weight": (D, coefficients),
-        "mvpformer.positional_embedding.weight": (config.time_rows, D),
-        "mvpformer.channel_embedding.weight": (config.channel_rows, D),
-        "mvpformer.ln_f.weight": (D,),
-        **{f"mvpformer.h.{i}.{name}": shape for i in range(config.num_layers) for name, shape in block.items()},
-    }
+    config, ours = model.config, {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    kv = config.dim // config.num_heads * config.num_kv_heads
+    shapes = {released: ours[name] for released, name in _OTHER_KEYS.items()}
+    for i in range(config.num_layers):
+        shapes |= {f"mvpformer.h.{i}.{key}": ours[f"stack.blocks.{i}.{name}"] for key, name in _BLOCK_KEYS.items()}
+        # Keys and values are one tensor there, and so are the three biases.
+        shapes |= {f"mvpformer.h.{i}.attn.c_attn.weight": (2 * kv, config.dim)}
+        shapes |= {f"mvpformer.h.{i}.attn.attn_bias": (3 * kv,)}
+    return shapes
 
 
-def _check(weights: Mapping[str, Tensor], config: MVPFormerConfig, path: str | Path) -> None:
-    expected = _shapes(config)
+def _check(weights: Mapping[str, Tensor], model: MVPFormer, path: str | Path) -> None:
+    expected = _shapes(model)
     missing = sorted(expected.keys() - weights.keys())
     unexpected = sorted(weights.keys() - expected.keys())
     shapes = sorted(
@@ -342,9 +324,8 @@ def _renamed(weights: Mapping[str, Tensor], config: MVPFormerConfig, progress: b
         key, value = weights[f"{released}.attn.c_attn.weight"].float().chunk(2)
         state[f"{ours}.attention.key.weight"] = key.contiguous()
         state[f"{ours}.attention.value.weight"] = value.contiguous()
-        biases = rearrange(
-            weights[f"{released}.attn.attn_bias"].float(), "(kind k d) -> kind k d", kind=3, k=config.num_kv_heads
-        )
+        bias = weights[f"{released}.attn.attn_bias"].float()
+        biases = rearrange(bias, "(kind k d) -> kind k d", kind=3, k=config.num_kv_heads)
         for name, bias in zip(("content", "time", "channel"), biases, strict=True):
             state[f"{ours}.attention.{name}_bias"] = bias.clone()
     return state

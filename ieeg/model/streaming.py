@@ -52,9 +52,7 @@ class StreamingMVPFormer:
         config = model.config
         context = config.context if context is None else context
         if config.attention != "mvpa":
-            raise ValueError(
-                "a stream needs attention='mvpa': the rotary positions of other attention change as the stream goes on"
-            )
+            raise ValueError("a stream needs attention='mvpa': rotary positions change as the stream goes on")
         for name, value, rows in (
             ("context", context, config.time_rows),
             ("num_channels", num_channels, config.channel_rows),
@@ -67,16 +65,11 @@ class StreamingMVPFormer:
         self.num_channels = num_channels
         self.context = context
         with torch.inference_mode():
-            stack = model.stack
+            stack, sizes = model.stack, {"num_channels": num_channels, "context": context}
             assert stack.time_codebook is not None
             assert stack.channel_codebook is not None
             self._layers = [
-                (
-                    block,
-                    block.attention.make_cache(
-                        stack.time_codebook, stack.channel_codebook, num_channels=num_channels, context=context
-                    ),
-                )
+                (block, block.attention.make_cache(stack.time_codebook, stack.channel_codebook, **sizes))
                 for block in stack.blocks
                 if isinstance(block, ParallelBlock) and isinstance(block.attention, MVPAttention)
             ]
@@ -107,9 +100,7 @@ class StreamingMVPFormer:
         """
         expected = (self.num_channels, self.model.config.dim)
         if tuple(embeddings.shape) != expected:
-            raise ValueError(
-                f"embeddings must be those of one segment, of shape {expected}, got {(*embeddings.shape,)}"
-            )
+            raise ValueError(f"embeddings must be of one segment, of shape {expected}, got {(*embeddings.shape,)}")
         return self._advance(embeddings, self._checked_mask(channel_mask))
 
     def _checked_mask(self, channel_mask: Tensor | None) -> Tensor:

@@ -7,9 +7,10 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import signal as scipy_signal
 from scipy import sparse
+
+from mvpa_ts.ieeg.events import Floats
 
 # Seconds by which resampled time may run away in a second: 1 ms per hour.
 DRIFT = 1e-3 / 3600
@@ -47,7 +48,7 @@ def rational_ratio(source: float, target: float) -> Fraction:
 
 
 @lru_cache(maxsize=64)
-def antialias_filter(ratio: Fraction) -> NDArray[np.float64]:
+def antialias_filter(ratio: Fraction) -> Floats:
     """Kaiser-windowed low-pass at the upsampled rate: odd length, gain `ratio.numerator`.
 
     It passes up to 0.8 of the lower Nyquist frequency and stops by 80 dB from that frequency on.
@@ -83,7 +84,7 @@ def input_range(start: int, stop: int, ratio: Fraction) -> tuple[int, int]:
     return (start * down - half) // up, -((-((stop - 1) * down + half)) // up) + 1
 
 
-def resample(x: NDArray[np.float64], first: int, start: int, stop: int, ratio: Fraction) -> NDArray[np.float64]:
+def resample(x: Floats, first: int, start: int, stop: int, ratio: Fraction) -> Floats:
     """Outputs [start, stop) from the input range that begins with input sample `first` (see `input_range`).
 
     Output n stands at input time n / ratio exactly, whatever the block.
@@ -104,7 +105,7 @@ def resample(x: NDArray[np.float64], first: int, start: int, stop: int, ratio: F
 
 
 @lru_cache(maxsize=4)
-def _filter_table(ratio: Fraction) -> NDArray[np.float64]:
+def _filter_table(ratio: Fraction) -> Floats:
     """One side of the filter's curve at 2¹⁸ + 1 places from the middle on, which a line joins to within 1e-8 of it."""
     position = np.linspace(0.0, 1.0, 2**18 + 1)
     beta = scipy_signal.kaiser_beta(STOPBAND_DB)
@@ -115,9 +116,7 @@ def _filter_table(ratio: Fraction) -> NDArray[np.float64]:
     return curve * ratio.numerator / area
 
 
-def _resample_by_table(
-    x: NDArray[np.float64], first: int, start: int, stop: int, ratio: Fraction
-) -> NDArray[np.float64]:
+def _resample_by_table(x: Floats, first: int, start: int, stop: int, ratio: Fraction) -> Floats:
     """What `resample` gives, with the taps that each output needs read from the filter's curve."""
     table, half = _filter_table(ratio), _half_length(ratio)
     up, down = ratio.numerator, ratio.denominator
@@ -141,7 +140,7 @@ def _resample_by_table(
     return out
 
 
-def second_order_sections(sfreq: float, band: tuple[float, float] | None, notch: float | None) -> NDArray[np.float64]:
+def second_order_sections(sfreq: float, band: tuple[float, float] | None, notch: float | None) -> Floats:
     """4th-order Butterworth band-pass, and notches at `notch` and its harmonics; shape (sections, 6).
 
     A lower edge of 0 makes the band-pass a low-pass; the upper edge lies below the Nyquist frequency.
@@ -162,7 +161,7 @@ def second_order_sections(sfreq: float, band: tuple[float, float] | None, notch:
     return np.concatenate(sections)
 
 
-def settling_samples(sections: NDArray[np.float64]) -> int:
+def settling_samples(sections: Floats) -> int:
     """Samples after which the filter, run in one direction, has all but a 1e-7 of a transient behind it."""
     if not len(sections):
         return 0
@@ -172,18 +171,16 @@ def settling_samples(sections: NDArray[np.float64]) -> int:
     return math.ceil(1.25 * math.log(SETTLED) / math.log(radius))
 
 
-def zero_phase(x: NDArray[np.float64], sections: NDArray[np.float64]) -> NDArray[np.float64]:
+def zero_phase(x: Floats, sections: Floats) -> Floats:
     """Filter [C, n] forward and backward; the caller has extended the ends."""
     return scipy_signal.sosfiltfilt(sections, x, axis=1, padtype=None) if len(sections) else x
 
 
-def odd_extension(x: NDArray[np.float64], left: int, right: int) -> NDArray[np.float64]:
+def odd_extension(x: Floats, left: int, right: int) -> Floats:
     """Extend [C, n] by the point reflection of its ends, as far as it reaches, and hold the last value beyond."""
     if not left and not right:
         return x
     reach = x.shape[1] - 1
     a, b = min(left, reach), min(right, reach)
-    extended = np.concatenate(
-        [2 * x[:, :1] - x[:, a:0:-1], x, 2 * x[:, -1:] - x[:, -2 : -2 - b : -1] if b else x[:, :0]], axis=1
-    )
+    extended = np.pad(x, [(0, 0), (a, b)], mode="reflect", reflect_type="odd")
     return np.pad(extended, [(0, 0), (left - a, right - b)], mode="edge") if left > a or right > b else extended

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
-from mvpa_ts.ieeg.events import segment_labels
+from mvpa_ts.ieeg.events import Flags, Floats, segment_labels
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, default_preprocessing, warn_of_low_rate
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
 from mvpa_ts.ieeg.recordings.levels import CHANGES, changes_in_words
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
+from mvpa_ts.ieeg.recordings.recording import Signal
 
 # Segments computed at a time: 3 min, which is one chunk of a SWEC file.
 BLOCK_SEGMENTS = 36
@@ -68,10 +68,7 @@ class Segments:
     """
 
     def __init__(
-        self,
-        recording: AnyRecording,
-        preprocessing: Preprocessing | None = None,
-        channels: Sequence[str] | None = None,
+        self, recording: AnyRecording, preprocessing: Preprocessing | None = None, channels: Sequence[str] | None = None
     ) -> None:
         recording = as_recording(recording)
         preprocessing = default_preprocessing(recording) if preprocessing is None else preprocessing
@@ -83,9 +80,8 @@ class Segments:
             raise ValueError(
                 f"{recording.name} lasts {recording.duration:.3f} s, shorter than one segment of {SEGMENT_SECONDS:g} s"
             )
-        self._stream = PreprocessedSignal(
-            recording, preprocessing, None if channels is None else tuple(dict.fromkeys(channels))
-        )
+        chosen = None if channels is None else tuple(dict.fromkeys(channels))
+        self._stream = PreprocessedSignal(recording, preprocessing, chosen)
         self.preprocessing = self._stream.preprocessing
         self.channel_names = self._stream.channel_names
         self.num_samples = max(self._stream.num_samples, self.segment_samples)
@@ -96,7 +92,7 @@ class Segments:
             self._first_samples[-1] = self.num_samples - self.segment_samples
         self.num_segments = len(self._first_samples)
         self.starts = self._first_samples / preprocessing.sfreq
-        self._blocks: OrderedDict[int, tuple[NDArray[np.float32], NDArray[np.bool_] | None]] = OrderedDict()
+        self._blocks: OrderedDict[int, tuple[Signal, Flags | None]] = OrderedDict()
         self._room = 2  # blocks kept
         self._read = np.zeros(self.num_segments, bool)
         self._heard = np.zeros(len(self.channel_names), bool)
@@ -122,7 +118,7 @@ class Segments:
         """See `Recording.subject_name`."""
         return self.recording.subject_name
 
-    def read(self, first: int, last: int, repeated: int = 0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    def read(self, first: int, last: int, repeated: int = 0) -> tuple[Signal, Flags]:
         """Segments [first, last).
 
         Parameters
@@ -168,10 +164,9 @@ class Segments:
         return signal, valid
 
     def _check_range(self, first: int, last: int) -> None:
-        if not 0 <= first < last <= self.num_segments:
-            raise ValueError(
-                f"{self.recording.name} has segments [0, {self.num_segments}), asked for [{first}, {last})"
-            )
+        count = self.num_segments
+        if not 0 <= first < last <= count:
+            raise ValueError(f"{self.recording.name} has segments [0, {count}), asked for [{first}, {last})")
 
     def find_silent_channels(self) -> tuple[str, ...]:
         """The `silent_channels`; segments that were not read yet are, until each channel has had a valid one."""
@@ -192,21 +187,12 @@ class Segments:
         if any(CHANGES in note for note in self.recording.notes):
             return
         # The middle one of 25 s: shorter artefacts are common.
-        if text := changes_in_words(
-            self.recording, self.channel_names, self.starts, self._levels, SEGMENT_SECONDS, neighbours=5
-        ):
+        text = changes_in_words(self.recording, self.channel_names, self.starts, self._levels, SEGMENT_SECONDS, 5)
+        if text:
             self.recording.notes += (text,)
             warn(text)
 
-    def _fill(
-        self,
-        signal: NDArray[np.float32],
-        bad: NDArray[np.float64],
-        segment: int,
-        start: int,
-        stop: int,
-        kept_from: int,
-    ) -> None:
+    def _fill(self, signal: Signal, bad: Floats, segment: int, start: int, stop: int, kept_from: int) -> None:
         """Samples [start, stop) into `signal`, from `segment` of it on; the bad ones are counted in `bad` [n, C].
 
         Blocks lie on a fixed grid, so that a segment is the same to the bit however it is reached. A whole one is read
@@ -231,7 +217,7 @@ class Segments:
                     bad[left // size] += out[:, left - columns.start : right - columns.start].sum(1)
             start = end
 
-    def _block(self, index: int, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+    def _block(self, index: int, start: int, stop: int) -> tuple[Signal, Flags | None]:
         """Samples [start, stop), which are a block, and which of them are bad."""
         if index not in self._blocks:
             values = None
@@ -244,7 +230,7 @@ class Segments:
         self._blocks.move_to_end(index)
         return self._blocks[index]
 
-    def __iter__(self) -> Iterator[tuple[int, NDArray[np.float32], NDArray[np.bool_]]]:
+    def __iter__(self) -> Iterator[tuple[int, Signal, Flags]]:
         """Index, signal [C, 2560] and valid [C] of each segment in turn."""
         size = self.segment_samples
         for first in range(0, self.num_segments, BLOCK_SEGMENTS):
@@ -255,7 +241,7 @@ class Segments:
     def __len__(self) -> int:
         return self.num_segments
 
-    def labels(self) -> NDArray[np.bool_]:
+    def labels(self) -> Flags:
         """Which segments hold seizure, [num_segments]; see `segment_labels`."""
         return segment_labels(self.starts, self.recording.seizures)
 
@@ -266,3 +252,20 @@ class Segments:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_blocks": OrderedDict()}
+
+
+class SegmentsInMemory(Segments):
+    """Segments whose signal is in memory: `held`, or what the first reading gives of the whole recording."""
+
+    def __init__(self, segments: Segments, held: tuple[Signal, Flags] | None = None) -> None:
+        self.__dict__.update(segments.__dict__)
+        self._held = held
+
+    def read(self, first: int, last: int, repeated: int = 0) -> tuple[Signal, Flags]:
+        """See `Segments.read`."""
+        self._check_range(first, last)
+        if self._held is None:
+            self._held = super().read(0, self.num_segments)
+        signal, valid = self._held
+        size = self.segment_samples
+        return signal[:, first * size : last * size].copy(), valid[first:last].copy()

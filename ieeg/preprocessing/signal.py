@@ -7,11 +7,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from mvpa_ts.ieeg.events import Flags, Floats
 from mvpa_ts.ieeg.preprocessing import filters
 from mvpa_ts.ieeg.preprocessing.bad_samples import BRIDGE_SECONDS, bad_samples, bridge, flat_run, implausible
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.recordings.channels import bipolar_pairs, plain_name
-from mvpa_ts.ieeg.recordings.recording import Recording
+from mvpa_ts.ieeg.recordings.recording import Recording, Signal
 
 _GROUP = 16  # channels filtered at a time, so that float64 copies stay small
 
@@ -79,10 +80,10 @@ class PreprocessedSignal:
         self._run = flat_run(recording.sfreq)
         self._reach = int(BRIDGE_SECONDS * recording.sfreq)
         self._filters = self.ratio != 1 or len(self._sections) > 0
-        self._offsets: NDArray[np.float64] | None = None
+        self._offsets: Floats | None = None
         self.implausible: dict[tuple[int, int], int] = {}
 
-    def read(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+    def read(self, start: int, stop: int) -> tuple[Signal, Flags | None]:
         """Samples [start, stop) at the new rate and which of them are bad.
 
         Returns
@@ -102,14 +103,14 @@ class PreprocessedSignal:
             signal, bad = signal[self._chosen], None if bad is None else bad[self._chosen]
         return signal, bad if bad is not None and bad.any() else None
 
-    def read_into(self, out: NDArray[np.float32], column: int, start: int, stop: int) -> NDArray[np.bool_] | None:
+    def read_into(self, out: Signal, column: int, start: int, stop: int) -> Flags | None:
         """Like `read`, into `out` [C, n] from column `column` on, without fresh memory where nothing is to be done."""
         if not self._filters and self.preprocessing.reference is None:
             return self._as_it_is(out, column, start, stop)
         out[:, column : column + stop - start], bad = self.read(start, stop)
         return bad
 
-    def _as_it_is(self, out: NDArray[np.float32], column: int, start: int, stop: int) -> NDArray[np.bool_] | None:
+    def _as_it_is(self, out: Signal, column: int, start: int, stop: int) -> Flags | None:
         # A view: where nothing is to be done, samples go from the file to their place without a copy.
         x = out[:, column : column + stop - start]
         if self._minus is None:
@@ -133,7 +134,7 @@ class PreprocessedSignal:
             x[rows] = values[:, inside]
         return bad[:, inside]
 
-    def _clean(self, x: NDArray[np.float32]) -> bool:
+    def _clean(self, x: Signal) -> bool:
         """Whether no sample can be bad, whatever lies beyond the range."""
         edge = min(8, max(self._run // 2, 1), x.shape[1])
         at_edge = (x[:, 0] == x[:, edge - 1]) | (x[:, -edge] == x[:, -1])
@@ -141,7 +142,7 @@ class PreprocessedSignal:
             at_edge = (x[:, :edge] == x[:, :1]).all(1) | (x[:, -edge:] == x[:, -1:]).all(1)
         return not at_edge.any() and bad_samples(x, self._run) is None
 
-    def _filtered(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+    def _filtered(self, start: int, stop: int) -> tuple[Signal, Flags | None]:
         first, last = start - self._settling, stop + self._settling
         left, right = filters.input_range(first, last, self.ratio)
         # Bridges across the outermost gaps need their far edges.
@@ -166,25 +167,21 @@ class PreprocessedSignal:
             values = filters.resample(values, left, first, last, self.ratio)
             values = filters.zero_phase(values, self._sections)[:, start - first : stop - first]
             # Without a band-pass the offset belongs to the signal.
-            out[rows] = values if self._removes_offset else values + self._offsets[rows, None]
+            band = self.preprocessing.band
+            out[rows] = values if band is not None and band[0] > 0 else values + self._offsets[rows, None]
         if bad is not None:
             # A bad sample marks the sample of the new rate that lies nearest to it.
-            nearest = (np.arange(start, stop) * self.ratio.denominator * 2 + self.ratio.numerator) // (
-                2 * self.ratio.numerator
-            )
+            up, down = self.ratio.as_integer_ratio()
+            nearest = (np.arange(start, stop) * down * 2 + up) // (2 * up)
             bad = bad[:, np.minimum(nearest, self.recording.num_samples - 1) - low]
         return out, bad
 
-    def _count(self, x: NDArray[np.float32], bad: NDArray[np.bool_], start: int, stop: int) -> None:
+    def _count(self, x: Signal, bad: Flags, start: int, stop: int) -> None:
         """Count the implausible among bad samples; `x` is what of the recording belongs to the range [start, stop)."""
         if count := int(implausible(x[bad]).sum()):
             self.implausible[start, stop] = count
 
-    @property
-    def _removes_offset(self) -> bool:
-        return self.preprocessing.band is not None and self.preprocessing.band[0] > 0
-
-    def _read_inputs(self, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+    def _read_inputs(self, start: int, stop: int) -> tuple[Signal, Flags | None]:
         """Samples at the recording's rate, after the montage, and which are bad in either contact."""
         x = self.recording.read(start, stop, self._picked)
         bad = bad_samples(x, self._run)
@@ -196,7 +193,7 @@ class PreprocessedSignal:
             bad = other if bad is None else bad if other is None else bad | other
         return x, bad
 
-    def _measure_offsets(self) -> NDArray[np.float64]:
+    def _measure_offsets(self) -> Floats:
         """Median of each channel over 5 s at the start, in the middle and at the end: gaps are bridged around it."""
         length = min(int(5 * self.recording.sfreq) + 1, self.recording.num_samples)
         starts = {0, (self.recording.num_samples - length) // 2, self.recording.num_samples - length}
@@ -208,7 +205,7 @@ class PreprocessedSignal:
         return np.array([np.nanmedian(row) if np.isfinite(row).any() else 0.0 for row in values])
 
 
-def _median(signal: NDArray[np.float32], bad: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+def _median(signal: Signal, bad: Flags | None) -> Signal:
     """Median over channels [1, n] of the good samples; 0 where one or none is good, which leaves that one as it is."""
     median = np.median(signal, axis=0, keepdims=True)
     if bad is not None:

@@ -359,15 +359,13 @@ def stated_seizures(
 
 def _warn_of_background(events: Sequence[Event], seizures: Sequence[Interval], duration: float, name: str) -> None:
     """Warn where a stretch that is marked as free of seizures holds one, or is a part of a recording without any."""
-    background = [(onset, length) for onset, length, text in events if is_background(text)]
-    inside = [
-        f"{on:g}" for on, off in seizures if any(onset < off and onset + length > on for onset, length in background)
-    ]
+    quiet = [(onset, length) for onset, length, text in events if is_background(text)]
+    inside = [f"{on:g}" for on, off in seizures if any(onset < off and onset + length > on for onset, length in quiet)]
     if inside:
         warn(f"{name}: seizures lie in a stretch that is marked as free of them, and count: at {listed(inside)} s")
-    covered = sum(min(onset + length, duration) - max(onset, 0.0) for onset, length in background)
+    covered = sum(min(onset + length, duration) - max(onset, 0.0) for onset, length in quiet)
     # A mark without a length is of the whole.
-    if background and not seizures and all(length for _, length in background) and covered < 0.9 * duration - 1.0:
+    if quiet and not seizures and all(length for _, length in quiet) and covered < 0.9 * duration - 1.0:
         warn(
             f"{name}: {covered:g} of {duration:g} s are marked as free of seizures, and no seizure is marked: all of "
             "it counts as free of them"
@@ -378,13 +376,12 @@ def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice
     """List words that may mean a seizure and are not taken for one, and say what to do."""
     texts = [_plain(text) for text in texts]
     understood = [is_seizure(text, words) or is_background(text) for text in texts]
-    unclear = [
-        text for text, clear in zip(texts, understood, strict=True) if not clear and not _NOT_SEIZURE.search(text)
-    ]
+    others = [text for text, clear in zip(texts, understood, strict=True) if not clear]
+    unclear = [text for text in others if not _NOT_SEIZURE.search(text)]
     # Only the words, never a whole text, which may hold a person's name.
     patterns = [_DOUBTFUL] if any(understood) else [_DOUBTFUL, _START, _END]
     seen = [match[0].strip(" _-.:;,") for text in unclear for pattern in patterns for match in pattern.finditer(text)]
-    denied = [text for text, clear in zip(texts, understood, strict=True) if not clear and text not in unclear]
+    denied = [text for text in others if _NOT_SEIZURE.search(text)]
     seen += [match[0] for text in denied for match in _DOUBTED.finditer(text)]
     seen += [" … ".join(filter(None, match.groups())) for text in denied for match in _TOLD.finditer(text)]
     # "No clinical seizure, EEG seizure" denies one of two.

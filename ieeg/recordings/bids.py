@@ -48,8 +48,7 @@ def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
         raise ValueError(f"{path} is not a text table with tabs between its columns ({error})") from None
     if missing := [column for column in columns if column not in header]:
         raise ValueError(
-            f"{path} has no column {missing[0]!r}, its columns are {header}: it needs one, with tabs between the "
-            "columns"
+            f"{path} has no column {missing[0]!r}, its columns are {header}: it needs one, with tabs between columns"
         )
     return table
 

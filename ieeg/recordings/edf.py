@@ -31,39 +31,17 @@ DRIFT = 5e-5
 
 @dataclass(frozen=True)
 class Header:
-    """What the checks need of an EDF header.
+    """What the checks need of an EDF header."""
 
-    Attributes
-    ----------
-    size : int
-        Of the header, bytes.
-    records : int
-        Data records of the file; −1 where the amplifier never wrote the number.
-    labels : tuple of str
-        Of the signals, one of which may be "EDF Annotations".
-    samples : tuple of int
-        Of each signal in one record.
-    seconds : float
-        Of one record.
-    width : int
-        Bytes of a sample.
-    discontinuous : bool
-        Gaps are allowed between records, "EDF+D"; in other files the records should lie side by side.
-    limits : tuple of float
-        Physical minimum of each signal, then the maximum of each.
-    units : tuple of str
-        Of the signals, as they are written; MNE keeps those that it knows.
-    """
-
-    size: int
-    records: int
-    labels: tuple[str, ...]
-    samples: tuple[int, ...]
-    seconds: float
-    width: int
-    discontinuous: bool
-    limits: tuple[float, ...]
-    units: tuple[str, ...]
+    size: int  # of the header, bytes
+    records: int  # data records of the file; −1 where the amplifier never wrote the number
+    labels: tuple[str, ...]  # of the signals, one of which may be "EDF Annotations"
+    samples: tuple[int, ...]  # of each signal in one record
+    seconds: float  # of one record
+    width: int  # bytes of a sample
+    discontinuous: bool  # gaps are allowed between records, "EDF+D"; in other files they should lie side by side
+    limits: tuple[float, ...]  # physical minimum of each signal, then the maximum of each
+    units: tuple[str, ...]  # of the signals, as they are written; MNE keeps those that it knows
 
 
 def read_header(path: Path) -> Header:
@@ -117,9 +95,7 @@ def check_edf(path: Path, truncated: str = "error") -> Header:
     # MNE would reserve memory for what the header states before it reads a sample.
     rates = [header.samples[i] / header.seconds if header.seconds > 0 else math.inf for i in signals]
     if signals and not max(rates) <= MAX_RATE:
-        raise ValueError(
-            f"{path} is damaged: a record of {header.seconds:g} s holds {max(header.samples)} samples of a signal"
-        )
+        raise ValueError(f"{path} is damaged: a record of {header.seconds:g} s holds {max(header.samples)} samples")
     if not all(map(math.isfinite, header.limits)):
         raise ValueError(f"{path} is damaged: a physical minimum or maximum is not a finite number")
     # -1 is allowed: an amplifier that was switched off never wrote the number.
@@ -253,12 +229,8 @@ def check_rates(raw: mne.io.BaseRaw, channels: Sequence[int], name: str) -> None
     shares = relative_rates(raw)[list(channels)]
     if (shares == 1).all():
         return
-    rates = {
-        f"{share * raw.info['sfreq']:g} Hz": [
-            raw.ch_names[i] for i, s in zip(channels, shares, strict=True) if s == share
-        ]
-        for share in sorted(set(shares.tolist()))
-    }
+    names = np.array(raw.ch_names)[list(channels)]
+    rates = {f"{share * raw.info['sfreq']:g} Hz": names[shares == share] for share in np.unique(shares).tolist()}
     lowest = next(iter(rates)).removesuffix(" Hz")
     groups = ", ".join(f"{rate} ({len(of)} channels such as {of[0]})" for rate, of in rates.items())
     raise ValueError(

@@ -33,14 +33,7 @@ def check_regular(path: Path) -> None:
 def check_local(name: str, path: Path, what: str) -> None:
     r"""Raise a ValueError where a name that stands in a file leads out of the file's own folder.
 
-    Parameters
-    ----------
-    name : str
-        As in the file, with slashes of either kind.
-    path : Path
-        The file.
-    what : str
-        What the file calls the name, such as "DataFile".
+    Slashes may be of either kind; `what` is how the file calls the name, such as "DataFile".
 
     Examples
     --------
@@ -92,12 +85,7 @@ def damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
 
     The message states the kind of exception and not its text, which may quote what stands in the file; that text is in
     ``__cause__``. A ValueError that begins with a name of the file passes, and so do a file that is not there and
-    memory that is exhausted.
-
-    Parameters
-    ----------
-    where : str
-        What was being read, such as " at samples [0, 512)".
+    memory that is exhausted. `where` says what was being read, such as " at samples [0, 512)".
     """
     try:
         with warnings.catch_warnings():

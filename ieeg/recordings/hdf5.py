@@ -76,10 +76,7 @@ def _walks(heap: bytes) -> bool:
 def small_attribute(file: h5py.File, name: str, *, texts: bool = False) -> np.ndarray | None:
     """The values of an attribute; None where it is missing or holds no numbers.
 
-    Parameters
-    ----------
-    texts : bool
-        Read texts of any length too, for which HDF5 reads the file's heap; see `check_heaps`.
+    With `texts` those of any length are read too, for which HDF5 reads the file's heap; see `check_heaps`.
     """
     import h5py
 
@@ -95,13 +92,7 @@ def small_attribute(file: h5py.File, name: str, *, texts: bool = False) -> np.nd
 
 
 def local_object(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset | None:
-    """What a file holds under a name, None without it; a ValueError where a link leads elsewhere.
-
-    Parameters
-    ----------
-    name : str
-        Such as ``data/seizures``; no group on the way may be a link either.
-    """
+    """What a file holds under a name such as ``data/seizures``, None without it; no group on the way may be a link."""
     import h5py
 
     parts = name.split("/")
@@ -118,12 +109,7 @@ def local_object(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset | None
 def local_dataset(file: h5py.File, name: str, *, virtual: bool = False) -> h5py.Dataset:
     """A data set of numbers whose samples lie in this file, not where a link or a list of other files points.
 
-    Parameters
-    ----------
-    name : str
-        Such as ``data/ieeg``; no group on the way may be a link either.
-    virtual : bool
-        Allow a virtual data set, whose sources the caller checks.
+    With `virtual` it may be a virtual data set, whose sources the caller checks.
     """
     import h5py
 
@@ -145,10 +131,8 @@ def _check_stored(dataset: h5py.Dataset, path: str, name: str) -> None:
     """Raise a ValueError where a data set states more than its file stores, or chunks that no memory should hold."""
     if dataset.chunks is None:
         needed = math.prod(dataset.shape) * dataset.dtype.itemsize
-        if dataset.id.get_storage_size() < needed:
-            raise ValueError(
-                f"{path} is truncated: {name} states {needed} bytes, {dataset.id.get_storage_size()} are there"
-            )
+        if (stored := dataset.id.get_storage_size()) < needed:
+            raise ValueError(f"{path} is truncated: {name} states {needed} bytes, {stored} are there")
         return
     # A chunk is unpacked whole, and a few compressed bytes can state any size.
     size = math.prod(dataset.chunks) * dataset.dtype.itemsize
@@ -157,8 +141,7 @@ def _check_stored(dataset: h5py.Dataset, path: str, name: str) -> None:
     expected = math.prod(-(-length // chunk) for length, chunk in zip(dataset.shape, dataset.chunks, strict=True))
     if (present := dataset.id.get_num_chunks()) < expected:
         raise ValueError(
-            f"{path} is truncated: {name} has {present} of its {expected} chunks, and HDF5 would read zeros for the "
-            "others"
+            f"{path} is truncated: {name} has {present} of its {expected} chunks, and HDF5 would read zeros for others"
         )
 
 

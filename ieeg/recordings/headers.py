@@ -203,9 +203,7 @@ def _check_pauses(path: Path, interval: float) -> None:
         try:
             clock = datetime.strptime(stamp, "%Y%m%d%H%M%S%f")
         except ValueError:
-            raise ValueError(
-                f"{path} has a new segment at {seconds:g} s with the time {stamp}, which is none"
-            ) from None
+            raise ValueError(f"{path} has a new segment at {seconds:g} s whose time {stamp} is none") from None
         if first is None and seconds > interval / 1e6:
             warn(f"{path} says when its part at {seconds:g} s began, which is taken for its start")
         first = first or (seconds, clock)
@@ -240,10 +238,8 @@ def check_gdf(path: Path) -> tuple[str, ...]:
         if not 1 <= channels <= guards.MAX_CHANNELS:
             most = guards.MAX_CHANNELS
             raise ValueError(f"{path}: a GDF file must have between 1 and {most} channels, got {channels}")
-        if header != 256 * (channels + 1):
-            raise ValueError(
-                f"{path} is damaged: a header of {channels} channels must have {256 * (channels + 1)} bytes"
-            )
+        if header != (size_due := 256 * (channels + 1)):
+            raise ValueError(f"{path} is damaged: a header of {channels} channels must have {size_due} bytes")
         guards.check_size(path, header, f"{channels} channels")
         # The length of a record is a fraction, and MNE would divide by zero.
         if records < 0 or not numerator or not denominator:
@@ -258,9 +254,7 @@ def check_gdf(path: Path) -> tuple[str, ...]:
         if not np.isfinite(limits).all():
             raise ValueError(f"{path} is damaged: a physical minimum or maximum is not a finite number")
         if (samples < 1).any() or samples.max() * denominator / numerator > guards.MAX_RATE:
-            raise ValueError(
-                f"{path} is damaged: channels have between {samples.min()} and {samples.max()} samples a record"
-            )
+            raise ValueError(f"{path} is damaged: channels have {samples.min()} to {samples.max()} samples a record")
         if not np.isin(types, np.flatnonzero(_GDF_BYTES)).all():
             raise ValueError(f"{path} is damaged: a channel's numbers have no known type")
         end = header + records * int((samples * np.array(_GDF_BYTES)[types]).sum())

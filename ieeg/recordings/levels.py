@@ -90,9 +90,8 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
             f"{recording.name}: all {len(x)} channels hold the same signal, of which a median reference leaves nothing",
         )
     elif copied := _copies(x):
-        pairs = [
-            f"{names[j]} ({readable(deviations[j])} µV) as {names[i]} ({readable(deviations[i])} µV)" for i, j in copied
-        ]
+        sizes = [f"{name} ({readable(deviation)} µV)" for name, deviation in zip(names, deviations, strict=True)]
+        pairs = [f"{sizes[copy]} as {sizes[first]}" for first, copy in copied]
         _say(
             recording,
             f"{recording.name}: channels hold the same signal as another one, if with another gain: {listed(pairs)}; "

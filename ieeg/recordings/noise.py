@@ -78,9 +78,7 @@ class _NoisySource:
         clean = self.recording.read(start, stop, [int(channel) for channel in channels])
         noise = np.empty((len(self.deviation), stop - start), np.float32)
         for block in range(start // _BLOCK, -(-stop // _BLOCK)):
-            values = np.random.default_rng((self.seed, block)).standard_normal(
-                (_BLOCK, len(self.deviation)), np.float32
-            )
+            drawn = np.random.default_rng((self.seed, block)).standard_normal((_BLOCK, len(self.deviation)), np.float32)
             low, high = max(block * _BLOCK, start), min((block + 1) * _BLOCK, stop)
-            noise[:, low - start : high - start] = values[low - block * _BLOCK : high - block * _BLOCK].T
+            noise[:, low - start : high - start] = drawn[low - block * _BLOCK : high - block * _BLOCK].T
         return (clean + noise[channels] * self.deviation[channels, None]).astype(np.float32)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mvpa_ts.checks import listed, warn
+from mvpa_ts.ieeg.events import Floats
 from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import OTHER_TYPE, natural_order, not_eeg, plain_name
 from mvpa_ts.ieeg.recordings.edf import check_rates
@@ -33,9 +34,7 @@ class RawSource:
     `marks` are (channel, first sample, sample after the last).
     """
 
-    def __init__(
-        self, raw: mne.io.BaseRaw, scale: NDArray[np.float64], marks: Sequence[tuple[int, int, int]] = ()
-    ) -> None:
+    def __init__(self, raw: mne.io.BaseRaw, scale: Floats, marks: Sequence[tuple[int, int, int]] = ()) -> None:
         self.raw = raw
         self.scale = scale.astype(np.float32)
         self.marks = tuple(marks)
@@ -237,9 +236,8 @@ def eeg_channels(
         for wanted in channels:
             matches = [wanted] if wanted in raw.ch_names else plain.get(plain_name(wanted), [])
             if len(matches) != 1:
-                raise ValueError(
-                    f"{name} has no channel {wanted!r}: choose among {', '.join(raw.ch_names[:200])} (--channels)"
-                )
+                has = ", ".join(raw.ch_names[:200])
+                raise ValueError(f"{name} has no channel {wanted!r}: choose among {has} (--channels)")
             chosen[matches[0]] = wanted
     dropped, kept = {}, []
     for index, (channel, kind) in enumerate(zip(raw.ch_names, raw.get_channel_types(), strict=True)):

@@ -425,10 +425,8 @@ def _read_raw(
         dropped |= {raw.ch_names[index]: f"stored at {rates[index]:g} Hz" for index in other}
         kept = [index for index in kept if index not in other]
         if not kept:
-            stored = sorted({f"{rates[index]:g}" for index in other})
-            raise ValueError(
-                f"{path} has no EEG channel at {rate:g} Hz, it has some at {', '.join(stored)} Hz (--rate)"
-            )
+            stored = ", ".join(sorted({f"{rates[index]:g}" for index in other}))
+            raise ValueError(f"{path} has no EEG channel at {rate:g} Hz, it has some at {stored} Hz (--rate)")
     # MNE misplaces channels that are slower than the fastest one it reads, so only channels of one rate are read
     # together.
     own_shares = set(shares[kept].tolist())
@@ -503,11 +501,6 @@ def _warn_of_name(path: Path, names: Sequence[str], what: str, suffix: str) -> N
                 f"{path.parent / name} is not read. If it {what} of {path.name}, "
                 f"{'call it' if name.endswith('.tsv') else 'write them into'} {bids.beside(path, suffix).name}"
             )
-
-
-def events_table(path: Path) -> Path:
-    """The table beside a file that states its seizures, whether it is there or not: s1_events.tsv for s1.edf."""
-    return bids.beside(path, "events.tsv")
 
 
 def read_classes(

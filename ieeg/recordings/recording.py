@@ -308,10 +308,8 @@ class Recording:
         values = real_numbers(x, "x")
         if values.ndim != 2 or len(values) != len(names):
             # The most common mistake has an answer of its own.
-            turned = values.ndim == 2 and values.shape[1] == len(names)
-            raise ValueError(
-                f"x must have shape ({len(names)} channels, samples), got {values.shape}" + ": pass x.T" * turned
-            )
+            turned = ": pass x.T" * (values.ndim == 2 and values.shape[1] == len(names))
+            raise ValueError(f"x must have shape ({len(names)} channels, samples), got {values.shape}{turned}")
         recording = cls(
             ArraySource(values, microvolts(unit)),
             sfreq=sfreq,

@@ -231,9 +231,7 @@ def _files(path: Path) -> tuple[Path | None, list[Path]]:
         prefix = totals[0].name.removesuffix(".h5").removesuffix("_total")
         parts = [(match, file) for match, file in parts if match[1] == prefix]
     elif len({match[1] for match, _ in parts}) > 1:
-        raise ValueError(
-            f"{folder} must hold the parts of one subject, got several: keep each subject in a separate folder"
-        )
+        raise ValueError(f"{folder} must hold the parts of one subject, got several: keep each in a separate folder")
     numbered = sorted((int(match[2]), file) for match, file in parts)
     # HDF5 would read zeros for a missing part, which look like a disconnected amplifier.
     missing = sorted(set(range(1, len(numbered) + 1)) - {number for number, _ in numbered})
@@ -322,9 +320,7 @@ def _seizures(file: h5py.File, path: Path) -> list[Interval] | None:
     if stored is None:
         # A damaged name would make the seizures vanish without a word.
         if others := sorted(set(file["data"]) - {"ieeg"}):
-            raise ValueError(
-                f"{path} has no {SEIZURES}, and its data holds the unknown names {others[:5]}: is it damaged?"
-            )
+            raise ValueError(f"{path} has no {SEIZURES}, and its data holds unknown names {others[:5]}: is it damaged?")
         warn(f"{path} has no {SEIZURES}, so its seizures are unknown")
         return None
     columns: dict[str, Any] = {}

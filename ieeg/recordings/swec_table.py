@@ -27,28 +27,14 @@ HOURS_OFF = 0.01
 
 @dataclass(frozen=True)
 class SwecSubject:
-    """A folder of the data set, as stated in the table of the paper.
+    """A folder of the data set, as stated in the table of the paper."""
 
-    Attributes
-    ----------
-    subject : str
-        Name of the folder, "ID01" to "ID68".
-    channels : int
-    sfreq : float
-        Hz.
-    hours : float
-    events : int
-        Seizures.
-    same_as : str or None
-        The folder that holds the same recording, if there is one.
-    """
-
-    subject: str
+    subject: str  # name of the folder, "ID01" to "ID68"
     channels: int
-    sfreq: float
+    sfreq: float  # Hz
     hours: float
-    events: int
-    same_as: str | None
+    events: int  # seizures
+    same_as: str | None  # the folder that holds the same recording, if there is one
 
 
 @lru_cache(maxsize=1)
@@ -114,10 +100,7 @@ def swec_differences(recording: Recording) -> list[str]:
     if not isinstance(recording.source, SwecSource) or recording.subject not in table:
         return []
     stated, hours = table[recording.subject], recording.duration / 3600
-    values = [
-        (len(recording.channel_names), stated.channels, "channels"),
-        (recording.sfreq, stated.sfreq, "Hz"),
-    ]
+    values = [(len(recording.channel_names), stated.channels, "channels"), (recording.sfreq, stated.sfreq, "Hz")]
     # One part of a recording has its number in the name, and neither its length nor its events say anything.
     whole = recording.name == recording.subject
     if whole and recording.annotated:
@@ -137,10 +120,7 @@ def swec_differences(recording: Recording) -> list[str]:
 def warn_of_differences(recording: Recording) -> None:
     """Warn once of all `swec_differences`, if there are any."""
     if differences := swec_differences(recording):
-        warn(
-            f"SWEC recordings differ from the data set's published table: {'; '.join(differences)}. Was the download "
-            "complete?"
-        )
+        warn(f"SWEC recordings differ from the published table: {'; '.join(differences)}. Was the download complete?")
 
 
 def warn_of_missing_subjects(paths: Iterable[str | Path], files: Iterable[Path]) -> None:

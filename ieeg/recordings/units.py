@@ -97,10 +97,8 @@ def microvolt_scales(
     # A Raw in memory may have been rescaled since it was read: only the caller knows its unit.
     if units is None and not raw.preload:
         stated = stated_units(raw) or {}
-    factors = _factors(raw)
-    if units is None and not raw.preload:
         _check_joined(raw, [raw.ch_names[i] for i in kept], name)
-    unknown, unit_scales = [], {}
+    factors, unknown, unit_scales = _factors(raw), [], {}
     for i in kept:
         channel = raw.ch_names[i]
         try:

@@ -206,10 +206,8 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
             seconds.append(score_seconds(reference, found, recording.duration, skipped))
             labels.append(segment_labels(starts, reference)[~np.isnan(values)])
             scores.append(values[~np.isnan(values)])
-        auroc, auprc = ranking(np.concatenate(labels), np.concatenate(scores))
-        rows.append(
-            _row(name, Scores.pooled(events), Scores.pooled(seconds), auroc, auprc) | {"trained on": len(taught)}
-        )
+        ranked = ranking(np.concatenate(labels), np.concatenate(scores))
+        rows.append(_row(name, Scores.pooled(events), Scores.pooled(seconds), *ranked) | {"trained on": len(taught)})
         said = [f"on {', '.join(taught)}, whose scores do not show how good it is"] if taught else []
         said += [f"on other recordings of the subjects of {', '.join(others)}"] if others else []
         trained |= {name: f"was trained {', and '.join(said)}"} if said else {}

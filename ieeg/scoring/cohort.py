@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from mvpa_ts.files import write_csv, write_text
 from mvpa_ts.ieeg.scoring.comparison import compare_results, ranking
@@ -20,9 +20,6 @@ from mvpa_ts.ieeg.scoring.regression import COLUMNS, regression_rows
 from mvpa_ts.ieeg.scoring.results import SubjectResult
 from mvpa_ts.ieeg.scoring.scores import Scores
 from mvpa_ts.ieeg.scoring.words import MIN_HOURS, MIN_SUBJECTS, in_words
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Subjects with fewer false detections an hour than this are counted; of the paper's, 81 % have fewer.
 QUIET = 0.05
@@ -157,8 +154,6 @@ def cohort_report(
     ValueError
         There is no subject, a subject appears twice, or a group names a subject without a result.
     """
-    import pandas as pd
-
     names = [result.subject for result in results]
     if not names or len(set(names)) < len(names):
         raise ValueError(f"results must hold every subject once and at least one, got {names}")
@@ -168,26 +163,16 @@ def cohort_report(
         if missing := sorted(set(members) - set(names)):
             raise ValueError(f"group {name} names subjects without result: {', '.join(missing)}")
 
-    def estimate(result: SubjectResult, scheme: Scheme, *, episodic: bool = False) -> KappaEstimate:
+    def estimate(result: SubjectResult, decisions: str, scheme: Scheme) -> KappaEstimate:
         if not result.hours_scored:
             return KappaEstimate(np.full(draws, math.nan), math.nan, draws, scheme, *[math.nan] * 5)
-        return sampled_kappa(
-            result.labels,
-            result.episodic if episodic else result.predictions,
-            draws=draws,
-            scheme=scheme,
-            seed=seed,
-        )
+        return sampled_kappa(result.labels, getattr(result, decisions), draws=draws, scheme=scheme, seed=seed)
 
-    kappas = {result.subject: estimate(result, "uniform") for result in results}
-    stratified = {result.subject: estimate(result, "stratified") for result in results}
-    episodic = {result.subject: estimate(result, "uniform", episodic=True) for result in results}
-    table = pd.DataFrame(
-        [
-            _row(result, *(estimates[result.subject] for estimates in (kappas, stratified, episodic)))
-            for result in results
-        ]
-    )
+    kappas = {result.subject: estimate(result, "predictions", "uniform") for result in results}
+    stratified = {result.subject: estimate(result, "predictions", "stratified") for result in results}
+    episodic = {result.subject: estimate(result, "episodic", "uniform") for result in results}
+    estimates = kappas, stratified, episodic
+    table = pd.DataFrame([_row(result, *(of[result.subject] for of in estimates)) for result in results])
     by_name = {result.subject: result for result in results}
     summaries, shares, regressions = [], [], []
     for name, members in chosen.items():
@@ -220,11 +205,7 @@ def swec_groups(subjects: Iterable[str]) -> dict[str, list[str]] | None:
 
 
 def bootstrap_interval(
-    statistic: Callable[[npt.NDArray[np.intp]], float],
-    count: int,
-    *,
-    resamples: int = 2000,
-    seed: int = 0,
+    statistic: Callable[[npt.NDArray[np.intp]], float], count: int, *, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
     """Return the 95 % percentile interval of a statistic of rows drawn with replacement; NaN for fewer than two rows.
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from mvpa_ts.checks import warn
+from mvpa_ts.ieeg.events import Flags, Floats
 from mvpa_ts.ieeg.recordings.copies import same
 from mvpa_ts.ieeg.scoring.results import SubjectResult
 from mvpa_ts.ieeg.scoring.words import MIN_SEIZURES, counted
@@ -125,7 +126,7 @@ def compare_results(results: Sequence[SubjectResult]) -> SegmentComparison:
     return compare_segments(labels, scores, sum(result.num_seizures for result in results))
 
 
-def warn_of_copies(results: Sequence[tuple[str, npt.NDArray[np.float64]]]) -> None:
+def warn_of_copies(results: Sequence[tuple[str, Floats]]) -> None:
     """Warn of recordings with the same probabilities [n], such as one recording in two formats: they count twice."""
     vectors = []
     for index, (_, probabilities) in enumerate(results):
@@ -141,7 +142,7 @@ def warn_of_copies(results: Sequence[tuple[str, npt.NDArray[np.float64]]]) -> No
 
 
 def compare_classes(
-    names: Sequence[str], labels: npt.NDArray[np.intp], probabilities: npt.NDArray[np.float64]
+    names: Sequence[str], labels: npt.NDArray[np.intp], probabilities: Floats
 ) -> dict[str, pd.DataFrame]:
     """Scores of classes, and confusions: segments by their true class (rows) and the likeliest (columns).
 
@@ -164,7 +165,7 @@ def compare_classes(
     return {"scores": pd.DataFrame([row]), "confusion": table}
 
 
-def ranking(labels: npt.NDArray[np.bool_], scores: npt.NDArray[np.float64]) -> tuple[float, float]:
+def ranking(labels: Flags, scores: Floats) -> tuple[float, float]:
     """AUROC and average precision; NaN where all labels are the same.
 
     Examples

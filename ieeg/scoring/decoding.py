@@ -118,14 +118,8 @@ def decode(
     rows = chosen.reshape(len(chosen), -1)
     classes = np.asarray(labels).astype(int)
     split.check_classes(classes)
-    best = (-np.inf, np.nan, None)
-    for penalty in PENALTIES:
-        probe = _probe(penalty).fit(rows[split.train], classes[split.train])
-        score = roc_auc_score(classes[split.validation], probe.decision_function(rows[split.validation]))
-        if score > best[0]:
-            best = (score, penalty, probe)
-    _, penalty, probe = best
-    assert probe is not None
+    fits = [(*_fitted(penalty, rows, classes, split), penalty) for penalty in PENALTIES]
+    _, probe, penalty = max(fits, key=lambda fit: fit[0])
     truth, decisions = classes[split.test], probe.decision_function(rows[split.test])
     return DecodingScores(
         float(roc_auc_score(truth, decisions)),
@@ -136,27 +130,27 @@ def decode(
     )
 
 
-def _probe(penalty: float) -> Any:
-    """Fit a logistic regression with balanced classes on standardised features."""
+def _fitted(
+    penalty: float, rows: npt.NDArray[np.floating], classes: npt.NDArray[np.int_], split: ExampleSplit
+) -> tuple[float, Any]:
+    """Fit a logistic regression with balanced classes on standardised features; first its AUC on validation rows."""
     from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import roc_auc_score
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    return make_pipeline(StandardScaler(), LogisticRegression(C=penalty, class_weight="balanced", max_iter=2000))
+    probe = make_pipeline(StandardScaler(), LogisticRegression(C=penalty, class_weight="balanced", max_iter=2000))
+    probe.fit(rows[split.train], classes[split.train])
+    return roc_auc_score(classes[split.validation], probe.decision_function(rows[split.validation])), probe
 
 
 def rank_by_decoding(features: npt.NDArray[np.floating], labels: npt.ArrayLike, split: ExampleSplit) -> list[int]:
     """Rank channels by how well each one alone decodes the validation rows, best first; test rows are not used."""
-    from sklearn.metrics import roc_auc_score
-
     classes = np.asarray(labels).astype(int)
     split.check_classes(classes)
-    scores = []
-    for channel in range(features.shape[1]):
-        rows = features[:, channel]
-        probe = _probe(_RANKING_PENALTY).fit(rows[split.train], classes[split.train])
-        scores.append(roc_auc_score(classes[split.validation], probe.decision_function(rows[split.validation])))
-    return sorted(range(len(scores)), key=lambda channel: (-scores[channel], channel))
+    channels = range(features.shape[1])
+    scores = [_fitted(_RANKING_PENALTY, features[:, channel], classes, split)[0] for channel in channels]
+    return sorted(channels, key=lambda channel: (-scores[channel], channel))
 
 
 def channel_sweep(

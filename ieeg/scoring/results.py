@@ -10,12 +10,11 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from mvpa_ts.ieeg.detection.detection import read_detection
 from mvpa_ts.ieeg.detection.rules import OnlineRule
 from mvpa_ts.ieeg.detection.saved import REFERENCE, read_baselines
-from mvpa_ts.ieeg.events import SeizureEvents, clip_events, segment_labels, unscored_stretches
+from mvpa_ts.ieeg.events import Flags, Floats, SeizureEvents, clip_events, segment_labels, unscored_stretches
 from mvpa_ts.ieeg.recordings.annotations import read_seizures
 from mvpa_ts.ieeg.scoring.scores import Mode, Scores, score_events, score_seconds, score_segments
 
@@ -45,32 +44,32 @@ class RecordingResult:
     name: str
     subject: str
     duration: float
-    starts: npt.NDArray[np.float64]
-    probabilities: npt.NDArray[np.float64]
+    starts: Floats
+    probabilities: Floats
     reference: SeizureEvents
     detected: SeizureEvents
     threshold: float = 0.5
     in_training: bool | None = None
     others_in_training: bool | None = False
-    baselines: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+    baselines: Mapping[str, Floats] = field(default_factory=dict)
 
     @property
-    def labels(self) -> npt.NDArray[np.bool_]:
+    def labels(self) -> Flags:
         """Label of each segment: True if it overlaps a seizure."""
         return segment_labels(self.starts, self.reference)
 
     @property
-    def predictions(self) -> npt.NDArray[np.bool_]:
+    def predictions(self) -> Flags:
         """Raw decision of each segment; a skipped one is negative."""
         return np.asarray(self.probabilities > self.threshold)
 
     @property
-    def episodic(self) -> npt.NDArray[np.bool_]:
+    def episodic(self) -> Flags:
         """Decision of each segment after post-processing: True if it overlaps a detected event."""
         return segment_labels(self.starts, self.detected)
 
     @property
-    def scored(self) -> npt.NDArray[np.bool_]:
+    def scored(self) -> Flags:
         """Whether each segment got a probability."""
         return ~np.isnan(self.probabilities)
 
@@ -143,10 +142,8 @@ class OnlineScores:
     false_alarms: int = 0
     hours: float = 0.0
 
-    def __add__(self, other: OnlineScores) -> OnlineScores:
-        return OnlineScores(
-            self.delays + other.delays, self.false_alarms + other.false_alarms, self.hours + other.hours
-        )
+    def __add__(self, more: OnlineScores) -> OnlineScores:
+        return OnlineScores(self.delays + more.delays, self.false_alarms + more.false_alarms, self.hours + more.hours)
 
     @property
     def sensitivity(self) -> float:
@@ -194,22 +191,22 @@ class SubjectResult:
             raise ValueError(f"recordings of subject {self.subject} must hold at least one recording, got none")
 
     @cached_property
-    def labels(self) -> npt.NDArray[np.bool_]:
+    def labels(self) -> Flags:
         """Labels of all scored segments, one recording after another."""
         return np.concatenate([recording.labels[recording.scored] for recording in self.recordings])
 
     @cached_property
-    def probabilities(self) -> npt.NDArray[np.float64]:
+    def probabilities(self) -> Floats:
         """Probabilities of all scored segments, one recording after another."""
         return np.concatenate([recording.probabilities[recording.scored] for recording in self.recordings])
 
     @cached_property
-    def predictions(self) -> npt.NDArray[np.bool_]:
+    def predictions(self) -> Flags:
         """Raw decisions of all scored segments, one recording after another."""
         return np.concatenate([recording.predictions[recording.scored] for recording in self.recordings])
 
     @cached_property
-    def episodic(self) -> npt.NDArray[np.bool_]:
+    def episodic(self) -> Flags:
         """Decisions of all scored segments after post-processing; see `RecordingResult.episodic`."""
         return np.concatenate([recording.episodic[recording.scored] for recording in self.recordings])
 

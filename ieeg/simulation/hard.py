@@ -1,10 +1,9 @@
 """Made-up subjects in whom amplitude lies: what is loud is harmless, and seizures are weak, focal and spread.
 
-Movement lifts all channels at once, an amplifier changes its gain, the gain drifts by a factor of five over a day, runs
-of rhythms and spikes last as long as seizures. A seizure begins weak at one contact, reaches its neighbours later, and
-its discharge changes as it goes on. The most frequent trap is a harmless run of the same discharge, as strong and in as
-many contacts, which begins in all of them at once and stays as it is: spectra do not tell it from a seizure, spread
-does. In half of the subjects the order of the channels does not show who is a neighbour.
+Movement lifts all channels, gains jump and drift, rhythms and spikes last as long as seizures. A seizure begins weak at
+one contact, reaches its neighbours later, and changes as it goes on. The most frequent trap is a harmless run of the
+same discharge, as strong and in as many contacts, which begins in all at once: spectra do not tell it from a seizure,
+spread does. In half of the subjects the order of the channels does not show who is a neighbour.
 """
 
 from __future__ import annotations

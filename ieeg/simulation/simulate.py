@@ -70,9 +70,7 @@ def simulate_recording(
     (4, 2)
     """
     if num_channels < 1 or not duration > 0 or not sfreq > 0:
-        raise ValueError(
-            f"num_channels, duration and sfreq must be positive, got {num_channels}, {duration} and {sfreq}"
-        )
+        raise ValueError(f"num_channels, duration and sfreq must be positive, got {num_channels}, {duration}, {sfreq}")
     # One an hour, as in monitoring before surgery, and one at least, so that there is something to find.
     count = max(round(duration / 3600), 1) if num_seizures is None else num_seizures
     if count < 0 or duration < 30.0 * count:
@@ -95,12 +93,7 @@ def simulate_recording(
 
 
 def simulate_cohort(
-    num_subjects: int,
-    *,
-    seed: int = 0,
-    num_channels: int | Sequence[int] = 8,
-    first_subject: int = 1,
-    **settings: Any,
+    num_subjects: int, *, seed: int = 0, num_channels: int | Sequence[int] = 8, first_subject: int = 1, **settings: Any
 ) -> list[Recording]:
     """One recording each of subjects "S01", "S02", …
 

@@ -129,11 +129,10 @@ class SimulatedSource:
         half = self._block // 2
         x = np.zeros((self.num_channels, stop - start), np.float32)
         for index in range(start // half - 1, (stop - 1) // half + 1):
-            low, high = max(index * half, start), min(index * half + self._block, stop)
+            first = index * half
+            low, high = max(first, start), min(first + self._block, stop)
             if low < high:
-                x[:, low - start : high - start] += self._noise_block(index)[
-                    :, low - index * half : high - index * half
-                ]
+                x[:, low - start : high - start] += self._noise_block(index)[:, low - first : high - first]
         return x
 
     def _noise_block(self, index: int) -> Signal:
@@ -194,9 +193,8 @@ class SimulatedSource:
         """Field potentials of seizures this long (s), at the recording's rate, unit variance while they discharge."""
         model_time = np.minimum(lengths * self._traits.speed * rng.uniform(0.9, 1.1, len(lengths)), _MODEL_TIME)
         tau0 = model_time / epileptor.DURATION
-        x0 = np.concatenate(
-            [rng.uniform(-1.7, -1.55, (len(lengths), 2)), rng.uniform(-2.3, -1.8, (len(lengths), 2))], 1
-        )
+        pairs = (len(lengths), 2)
+        x0 = np.concatenate([rng.uniform(-1.7, -1.55, pairs), rng.uniform(-2.3, -1.8, pairs)], 1)
         steps = math.ceil((1.4 * epileptor.DURATION + epileptor.ONSET) * tau0.max() / epileptor.STEP) + 1000
         potential, activity = epileptor.epileptor(x0, tau0, steps, generator=rng)
         waveforms = []
@@ -223,9 +221,8 @@ class SimulatedSource:
         frequency = np.exp(rng.uniform(np.log(3.0), np.log(22.0))) * (1 + rng.uniform(-0.15, 0.15) * t / t[-1])
         phase = 2 * np.pi * np.cumsum(frequency) / self.sfreq + rng.uniform(0, 2 * np.pi)
         wave = np.sin(phase) + rng.uniform(0, 0.4) * np.sin(2 * phase + 1.0)
-        wave *= np.sin(np.pi * (np.arange(len(t)) + 0.5) / len(t)) ** 0.5 * (
-            1 + 0.3 * np.sin(2 * np.pi * rng.uniform(0.2, 1.0) * t)
-        )
+        waxing = 1 + 0.3 * np.sin(2 * np.pi * rng.uniform(0.2, 1.0) * t)
+        wave *= np.sin(np.pi * (np.arange(len(t)) + 0.5) / len(t)) ** 0.5 * waxing
         reach = _reach(rng, self.num_channels) * self._traits.scale
         return np.outer(reach * rng.uniform(*_RHYTHM_AMPLITUDE), wave / wave.std()).astype(np.float32)
 

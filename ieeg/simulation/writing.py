@@ -172,9 +172,8 @@ def write_edf(recording: AnyRecording, path: str | os.PathLike[str]) -> Path:
     signals = []
     for name, values in zip(recording.channel_names, x, strict=True):
         limit = float(np.ceil(max(np.abs(values).max(), 1.0)))
-        signals.append(
-            edfio.EdfSignal(values, per_second, label=name, physical_dimension="uV", physical_range=(-limit, limit))
-        )
+        bounds = (-limit, limit)
+        signals.append(edfio.EdfSignal(values, per_second, label=name, physical_dimension="uV", physical_range=bounds))
     annotations = [edfio.EdfAnnotation(onset, offset - onset, "seizure") for onset, offset in recording.seizures]
     if recording.annotated and not annotations:
         # Without a word of seizures a reader could not tell "none" from "nobody looked".

@@ -208,9 +208,8 @@ def _with_background(
     B, device = len(signal), signal.device
     other = quiet[torch.randint(len(quiet), (B,), generator=generator, device=device)]
     factor = most * torch.rand(B, generator=generator, device=device)
-    factor = (
-        factor * (torch.rand(B, generator=generator, device=device) < 0.5) * (other != torch.arange(B, device=device))
-    )
+    chosen = torch.rand(B, generator=generator, device=device) < 0.5
+    factor = factor * chosen * (other != torch.arange(B, device=device))
     signal = signal + factor[:, None, None] * signal[other]
     if past is not None:
         # Powers of two independent signals add up; past holds their logarithms.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import lightning.pytorch as pl
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import BatchSampler, DataLoader, Sampler
 
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.ieeg.model.seen_subjects import recording_hash
@@ -20,7 +20,7 @@ from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.subjects import subject_of_each
 from mvpa_ts.ieeg.recordings.swec_table import identity, warn_of_missing_subjects
 from mvpa_ts.ieeg.training import division
-from mvpa_ts.ieeg.training.sampling import Balance, EndlessBatches, FixedBatches, SpanSampler, check_balance
+from mvpa_ts.ieeg.training.sampling import Balance, EndlessBatches, SpanSampler, check_balance
 from mvpa_ts.ieeg.training.similarity import TWO_MINUTES
 from mvpa_ts.ieeg.training.spans import HeldSegments, SpanDataset, collate
 
@@ -152,7 +152,7 @@ class RecordingDataModule(pl.LightningDataModule):
             )
         if subjects is not None and (recordings is None or any(isinstance(item, Recording) for item in recordings)):
             raise ValueError(
-                "subjects is a table of files, so recordings must be paths of files or folders, got other objects"
+                "subjects is a table of files, so recordings must be paths of files or folders, got others"
             )
         if validation_recordings is not None and (validation_subjects or recordings is None):
             raise ValueError(
@@ -220,9 +220,8 @@ class RecordingDataModule(pl.LightningDataModule):
     def _divided(self) -> tuple[list[Recording], list[Recording]]:
         """Split the recordings into those that train and those that validate."""
         if self.simulation is not None:
-            return division.divided_by_subject(
-                self.simulation.recordings(), self.validation_subjects, self.allow_duplicates
-            )
+            simulated = self.simulation.recordings()
+            return division.divided_by_subject(simulated, self.validation_subjects, self.allow_duplicates)
         sources = division.found_recordings(self.sources or ())
         held_out = division.found_recordings(self.validation_sources or ())
         # By file, as a file in both lists would be scored after training on it.
@@ -286,7 +285,7 @@ class RecordingDataModule(pl.LightningDataModule):
             raise ValueError("validation_recordings is empty, so there is nothing to validate: list some files")
         rank, world_size = self._process()
         sampler = SpanSampler(self.validation.subjects, seed=self.seed, rank=rank, world_size=world_size)
-        return self._loader(self.validation, FixedBatches(sampler, self.batch_size), self._padded())
+        return self._loader(self.validation, BatchSampler(sampler, self.batch_size, drop_last=False), self._padded())
 
     def _loader(
         self, dataset: SpanDataset, batches: Sampler[list[int]], segments: int = 1
@@ -345,9 +344,7 @@ class RecordingDataModule(pl.LightningDataModule):
     def _settings(self) -> dict[str, Any]:
         names = ("context", "windows", "batch_size", "channels")
         settings = {name: getattr(self, name) for name in names}
-        simulation = None if self.simulation is None else {**asdict(self.simulation)}
-        if simulation is not None:
-            simulation["channels"] = list(simulation["channels"])
+        simulation = self.simulation and {**asdict(self.simulation), "channels": list(self.simulation.channels)}
         settings |= {"simulation": simulation, "validation_subjects": list(self.validation_subjects)}
         if self.subjects is not None:
             assert self.training is not None

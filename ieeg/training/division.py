@@ -34,9 +34,7 @@ def check_lists(training: Sequence[Path | Recording], validation: Sequence[Path 
     """Raise a ValueError where a file or recording is in both lists."""
     trained = {_identity(item) for item in training}
     if both := [item.name for item in validation if _identity(item) in trained]:
-        raise ValueError(
-            f"{', '.join(both)} is among recordings and among validation_recordings: leave it in one of them"
-        )
+        raise ValueError(f"{', '.join(both)} is among recordings and among validation_recordings: leave it in one")
 
 
 def check_copies(

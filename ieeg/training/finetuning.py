@@ -154,7 +154,6 @@ class FinetuningModule(TrainingModule):
 
     @property
     def config(self) -> MVPFormerConfig:
-        """See `TrainingModule`."""
         return self.core.config
 
     def on_fit_start(self) -> None:

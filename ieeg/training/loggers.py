@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 from lightning.pytorch.loggers import TensorBoardLogger
 
@@ -71,22 +70,7 @@ class InterruptibleTensorBoard(TensorBoardLogger):
     TensorBoard had lost the signal to its thread.
     """
 
-    def log_hyperparams(self, *arguments: Any, **options: Any) -> None:
-        """As TensorBoardLogger."""
-        with interrupt_afterwards():
-            super().log_hyperparams(*arguments, **options)
-
-    def log_metrics(self, *arguments: Any, **options: Any) -> None:
-        """As TensorBoardLogger."""
-        with interrupt_afterwards():
-            super().log_metrics(*arguments, **options)
-
-    def save(self) -> None:
-        """As TensorBoardLogger."""
-        with interrupt_afterwards():
-            super().save()
-
-    def finalize(self, status: str) -> None:
-        """As TensorBoardLogger."""
-        with interrupt_afterwards():
-            super().finalize(status)
+    log_hyperparams = interrupt_afterwards()(TensorBoardLogger.log_hyperparams)
+    log_metrics = interrupt_afterwards()(TensorBoardLogger.log_metrics)
+    save = interrupt_afterwards()(TensorBoardLogger.save)
+    finalize = interrupt_afterwards()(TensorBoardLogger.finalize)

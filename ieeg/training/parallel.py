@@ -80,15 +80,11 @@ def divide_heads(model: MVPFormer, mesh: DeviceMesh) -> None:
     """Give each process of a mesh with one axis some heads and a part of the MLP, in every block."""
     config, size = model.config, mesh.size()
     if config.attention != "mvpa":
-        raise ValueError(
-            f"model must have attention='mvpa' for its heads to be divided, got attention={config.attention!r}"
-        )
+        raise ValueError(f"model must have attention='mvpa' for its heads to be divided, got {config.attention!r}")
     for name in ("num_kv_heads", "mlp_dim"):
         # Query heads share key heads, so a process must hold whole groups of them.
-        if getattr(config, name) % size:
-            raise ValueError(
-                f"{name} ({getattr(config, name)}) must be a multiple of the mesh's 'tensor' size ({size})"
-            )
+        if (count := getattr(config, name)) % size:
+            raise ValueError(f"{name} ({count}) must be a multiple of the mesh's 'tensor' size ({size})")
     for block in model.stack.blocks:
         parallelize_module(block, mesh, _PLAN)
         attention = block.attention

@@ -185,7 +185,6 @@ class PretrainingModule(TrainingModule):
 
     @property
     def config(self) -> MVPFormerConfig:
-        """See `TrainingModule`."""
         return self.architecture
 
     def record(self) -> dict[str, Any]:

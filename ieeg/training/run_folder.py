@@ -65,8 +65,7 @@ class TrainingFiles:
         # Days of training are one file, and starting again without a word would replace it.
         if ckpt_path is None and self.checkpoint.exists():
             raise ValueError(
-                f"{self.folder} holds the checkpoint of an earlier run: continue it with --ckpt_path last, or choose "
-                "another --output"
+                f"{self.folder} holds an earlier run: continue it with --ckpt_path last, or choose another --output"
             )
 
     def resumption(self) -> str:

@@ -176,23 +176,6 @@ class EndlessBatches(Sampler[list[int]]):
             epoch, position = epoch + 1, 0
 
 
-class FixedBatches(Sampler[list[int]]):
-    """The batches of a sampler's first epoch, each time; the last batch may be smaller, and none is dropped."""
-
-    def __init__(self, sampler: SpanSampler, batch_size: int) -> None:
-        self.sampler = sampler
-        self.batch_size = batch_size
-
-    def __len__(self) -> int:
-        """Count the batches of this process."""
-        return -(-len(self.sampler) // self.batch_size)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """Yield lists of at most `batch_size` indices."""
-        indices = list(self.sampler)
-        yield from (indices[first : first + self.batch_size] for first in range(0, len(indices), self.batch_size))
-
-
 def _rounds(values: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Draw `count` values in rounds; each round shuffles all values."""
     rounds = [rng.permutation(values) for _ in range(-(-count // len(values)))]

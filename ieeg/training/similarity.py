@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -215,14 +216,40 @@ class Similarity:
         pairs = means[["ictal", "interictal"]].dropna()
         return signed_rank(pairs["ictal"].tolist(), pairs["interictal"].tolist())
 
+    @styled
     def plot(self, path: str | Path, title: str = "") -> None:
         """Plot bars of the three references by state with a dot for each subject, and beside them each subject."""
-        plot_similarity(self, path, title)
+        import matplotlib.pyplot as plt
+
+        colours = dict(zip(REFERENCES, (BLUE, RED, "#9a9a9a"), strict=True))
+        table, overall = self.table(), self.overall().set_index("state")
+        states = [state for state in STATES if state in overall.index]
+        subjects = self.segments.groupby("subject")[[*REFERENCES]].mean()
+        figure, (left, right) = plt.subplots(
+            1, 2, figsize=(6 + 0.35 * len(subjects), 4), sharey=True, width_ratios=(4, max(3, len(subjects)))
+        )
+        for position, reference in enumerate(REFERENCES):
+            at = [index + 0.27 * (position - 1) for index in range(len(states))]
+            label = reference.replace("_", "-")
+            left.bar(at, overall.loc[states, reference], 0.25, color=colours[reference], alpha=0.6, label=label)
+            for x, state in zip(at, states, strict=True):
+                dots = table.loc[table["state"] == state, reference]
+                left.plot([x] * len(dots), dots, ".", color=colours[reference])
+            right.plot(range(len(subjects)), subjects[reference], "o", color=colours[reference], label=label)
+        left.set_xticks(range(len(states)), states)
+        left.set_ylabel("cosine similarity")
+        left.set_title("mean over subjects")
+        names = [literal(subject) for subject in subjects.index]
+        right.set_xticks(range(len(names)), names, rotation=90 if len(names) > 6 else 0)
+        right.set_title("each subject")
+        right.legend(title="reference")
+        if title:
+            figure.suptitle(literal(title))
+        save_figure(figure, path, dpi=120)
 
 
 def signed_rank(first: Sequence[float], second: Sequence[float]) -> SignedRank:
     """Test first − second by Wilcoxon's signed ranks, two-sided; exact up to 50 pairs without ties."""
-    import numpy as np
     from scipy import stats
 
     difference = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
@@ -290,43 +317,9 @@ def compare_models(models: Mapping[str, Similarity], against: str | None = None)
 
 def _holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values by Holm's step-down method; NaN stays NaN and does not count as a test."""
-    order = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
-    adjusted = [math.nan] * len(p_values)
-    highest = 0.0
-    for rank, (p, i) in enumerate(order):
-        highest = max(highest, min(1.0, p * (len(order) - rank)))
-        adjusted[i] = highest
-    return adjusted
-
-
-@styled
-def plot_similarity(similarity: Similarity, path: str | Path, title: str = "") -> None:
-    """Write the plot of `Similarity.plot`; the file type is that of the path."""
-    import matplotlib.pyplot as plt
-
-    colours = dict(zip(REFERENCES, (BLUE, RED, "#9a9a9a"), strict=True))
-    table, overall = similarity.table(), similarity.overall().set_index("state")
-    states = [state for state in STATES if state in overall.index]
-    subjects = similarity.segments.groupby("subject")[[*REFERENCES]].mean()
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(6 + 0.35 * len(subjects), 4), sharey=True, width_ratios=(4, max(3, len(subjects)))
-    )
-    for position, reference in enumerate(REFERENCES):
-        at = [index + 0.27 * (position - 1) for index in range(len(states))]
-        label = reference.replace("_", "-")
-        left.bar(at, overall.loc[states, reference], 0.25, color=colours[reference], alpha=0.6, label=label)
-        for x, state in zip(at, states, strict=True):
-            dots = table.loc[table["state"] == state, reference]
-            left.plot([x] * len(dots), dots, ".", color=colours[reference])
-        right.plot(range(len(subjects)), subjects[reference], "o", color=colours[reference], label=label)
-    left.set_xticks(range(len(states)), states)
-    left.set_ylabel("cosine similarity")
-    left.set_title("mean over subjects")
-    right.set_xticks(
-        range(len(subjects)), [literal(subject) for subject in subjects.index], rotation=90 if len(subjects) > 6 else 0
-    )
-    right.set_title("each subject")
-    right.legend(title="reference")
-    if title:
-        figure.suptitle(literal(title))
-    save_figure(figure, path, dpi=120)
+    values = np.asarray(p_values, dtype=float)
+    order = np.argsort(values)  # NaN is last
+    factors = np.count_nonzero(~np.isnan(values)) - np.arange(len(values))
+    adjusted = np.empty(len(values))
+    adjusted[order] = np.minimum(np.maximum.accumulate(values[order] * factors), 1.0)
+    return adjusted.tolist()

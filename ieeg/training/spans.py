@@ -19,7 +19,7 @@ from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES, SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import segment_labels
 from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS, NUM_BANDS, band_log_power
 from mvpa_ts.ieeg.model.wavelet import wavedec
-from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
+from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments, SegmentsInMemory
 
 # Recordings of a data set whose buffers and file handles a process keeps at a time.
 OPEN_RECORDINGS = 4
@@ -200,22 +200,10 @@ class SpanDataset(Dataset[dict[str, Any]]):
         return self.__dict__ | {"_used": OrderedDict()}
 
 
-class HeldSegments(Segments):
+class HeldSegments(SegmentsInMemory):
     """Segments of a recording that are preprocessed when first read and then kept in memory."""
 
-    def __init__(self, segments: Segments) -> None:
-        self.__dict__.update(segments.__dict__)
-        self._held: tuple[NDArray[np.float32], NDArray[np.bool_]] | None = None
-        self._held_power: Tensor | None = None
-
-    def read(self, first: int, last: int, repeated: int = 0) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """See `Segments.read`."""
-        self._check_range(first, last)
-        if self._held is None:
-            self._held = super().read(0, self.num_segments)
-        signal, valid = self._held
-        size = self.segment_samples
-        return signal[:, first * size : last * size].copy(), valid[first:last].copy()
+    _held_power: Tensor | None = None
 
     def log_power(self, first: int, last: int) -> Tensor:
         """Return log power [n, C, bands] of segments [first, last), NaN if a channel has no signal; it is kept too."""
@@ -284,21 +272,10 @@ def collate(items: Sequence[dict[str, Any]], segments: int = 1) -> dict[str, Any
     B = len(items)
     shapes = [item["token_mask"].shape for item in items]
     S, C = map(max, zip(*shapes, (segments, 1), strict=True))
-    if B == 1 and shapes[0] == (S, C):  # fresh memory for a copy would cost more than reading the file
-        (item,) = items
-        return {
-            "signal": item["signal"][None],
-            "channel_mask": torch.ones(1, C, dtype=torch.bool),
-            "token_mask": item["token_mask"][None],
-            "segment_mask": torch.ones(1, S, dtype=torch.bool),
-            "ictal": item["ictal"][None],
-            "subject": [item["subject"]],
-            "recording": [item["recording"]],
-            "start": torch.full((1,), item["start"], dtype=torch.float64),
-        } | {name: item[name][None] for name in ("target", "past") if name in item}
     padded = any(shape != (S, C) for shape in shapes)
+    alone = B == 1 and not padded  # fresh memory for a copy would cost more than reading the file
     batch: dict[str, Any] = {
-        "signal": (torch.zeros if padded else torch.empty)(B, C, S * size),
+        "signal": items[0]["signal"][None] if alone else (torch.zeros if padded else torch.empty)(B, C, S * size),
         "channel_mask": torch.zeros(B, C, dtype=torch.bool),
         "token_mask": torch.zeros(B, S, C, dtype=torch.bool),
         "segment_mask": torch.zeros(B, S, dtype=torch.bool),
@@ -310,7 +287,8 @@ def collate(items: Sequence[dict[str, Any]], segments: int = 1) -> dict[str, Any
     for b, (item, (length, channels)) in enumerate(zip(items, shapes, strict=True)):
         # Padding comes first, because the last segment carries the label.
         first = S - length
-        batch["signal"][b, :channels, first * size :] = item["signal"]
+        if not alone:
+            batch["signal"][b, :channels, first * size :] = item["signal"]
         batch["channel_mask"][b, :channels] = True
         batch["token_mask"][b, first:, :channels] = item["token_mask"]
         batch["segment_mask"][b, first:] = True

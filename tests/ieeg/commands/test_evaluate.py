@@ -50,7 +50,7 @@ def test_nothing_compared_is_an_error(results, tmp_path, capsys):
     skipped = (Skipped(0.0, detection.duration, "no channel with a signal"),)
     dataclasses.replace(detection, skipped=skipped, **nothing).save(tmp_path / "found" / "S01")
     assert run("evaluate", tmp_path / "found", "-o", tmp_path / "scores", "--unannotated", "seizure-free") == 1
-    assert "nothing was compared: no segment has a probability" in capsys.readouterr().err
+    assert "nothing was compared: all segments were skipped" in capsys.readouterr().err
     assert not (tmp_path / "scores").exists()
 
 

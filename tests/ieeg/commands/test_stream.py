@@ -236,7 +236,7 @@ def test_what_a_stream_says_of_itself():
     [
         ({"units": None}, None, "all", "state the same unit for all channels, .* --unit"),
         ({"units": ["-6", "-6", "-6", "0"]}, None, "all", "the same unit for all channels, got"),
-        ({"sfreq": 0.0}, None, "all", "must have a fixed sampling rate"),
+        ({"sfreq": 0.0}, None, "all", "must have a fixed rate"),
         ({"types": ["misc"] * 4}, None, "all", "no channel of the stream is an electrode"),
         ({}, None, "A1,B7", "no channel B7; it has A10"),
     ],

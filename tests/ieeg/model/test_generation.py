@@ -152,7 +152,7 @@ def test_a_short_past_is_searched():
     ("make", "message"),
     [
         (lambda: generate(make_model().float(), recording(60.0), 0, preprocessing=PLAIN), "steps must be at least 1"),
-        (lambda: generate(make_model().float(), recording(9.0), 1, preprocessing=PLAIN), "at least two past segments"),
+        (lambda: generate(make_model().float(), recording(9.0), 1, preprocessing=PLAIN), "needs two past segments"),
         (lambda: generate(make_model().float(), recording(60.0), 1, past=1), "past is 1"),
         (lambda: generate(make_model(prediction_head=False), recording(60.0), 1), "no prediction head"),
         (lambda: generate(make_model().float(), recording(60.0), 1, preprocessing=PLAIN, context=200), "context must"),

@@ -13,7 +13,7 @@ from support.made_up_recordings import recording
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.simulation.writing import write_edf, write_swec
 from mvpa_ts.ieeg.training.data_module import RecordingDataModule, SeizureDataModule, Simulation
-from mvpa_ts.ieeg.training.sampling import EndlessBatches, FixedBatches, SpanSampler
+from mvpa_ts.ieeg.training.sampling import EndlessBatches, SpanSampler
 from mvpa_ts.ieeg.training.spans import HeldSegments, SpanDataset, collate
 
 
@@ -108,10 +108,8 @@ def test_every_span_is_drawn_once_an_epoch():
     indices = [index for batch in itertools.islice(EndlessBatches(sampler, 2), 7) for index in batch]
     assert sorted(indices[:7]) == sorted(indices[7:]) == list(range(7))
     assert indices[:7] != indices[7:]
-    fixed = FixedBatches(sampler, 4)
-    assert sorted(index for batch in fixed for index in batch) == list(range(7))
-    assert [len(batch) for batch in fixed] == [4, 3]
-    assert list(fixed) == list(fixed)
+    assert sorted(sampler) == list(range(7))
+    assert list(sampler) == list(sampler)
 
 
 def test_held_segments_are_the_segments():
