@@ -126,11 +126,31 @@ def test_rows_were_run_with_the_present_settings(name, lookback):
             if ways[0] is not None:  # one field stands for what were three; without maps nothing was read
                 read = [name for name, on in zip(("maps", "channels", "effects"), ways, strict=True) if on and ways[0]]
                 stated["covariates"] = read
+            stated = in_present_fields(stated)
             where = f"{model}, {dataset}, {horizon}"
             assert stated == {key: present[key] for key in stated}, where
             for key, value in trained.items():
                 assert present["training"][key] == (pytest.approx(value) if isinstance(value, float) else value), where
         assert set(own["parameters"]) == {sum(parameter.numel() for parameter in network.parameters())}
+
+
+def in_present_fields(stated: dict[str, Any]) -> dict[str, Any]:
+    """Options of the network as rows state them, by the fields that took their place."""
+    gone = {"phase_weights": False, "max_channels": 32, "location_outputs": None}
+    assert all(stated.get(name, value) == value for name, value in gone.items())
+    counts = {
+        "vectors": "channel_vectors", "cycle": "cycle_channels", "matrix": "individual_channels",
+        "bounds": "bounded_channels",
+    }  # fmt: skip
+    sizes = ("future_size", "historic_size", "static_size")
+    replaced = {*gone, *counts.values(), *sizes, "level_reversion"}
+    present = {name: value for name, value in stated.items() if name not in replaced}
+    if "individual_channels" in stated:
+        assert not any(stated[name] for name in sizes)
+        present["per_channel"] = [name for name, count in counts.items() if stated.get(count)]
+        present["num_channels"] = next((stated[counts[name]] for name in present["per_channel"]), None)
+        present["normalise"] = "reverting" if stated["level_reversion"] else stated["normalise"]
+    return present
 
 
 def of_today(trained: dict[str, Any]) -> dict[str, Any]:
