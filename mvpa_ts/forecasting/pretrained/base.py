@@ -23,7 +23,7 @@ from mvpa_ts.forecasting.normalisation import location_scale, unit_of_windows
 from mvpa_ts.forecasting.pretrained import relations, trend_forecasts
 from mvpa_ts.forecasting.pretrained.attention import PanelAttention, PanelBlock
 from mvpa_ts.forecasting.pretrained.configuration import BaseConfig
-from mvpa_ts.forecasting.pretrained.gaps import carried_on
+from mvpa_ts.forecasting.pretrained.gaps import carried_on, change_since_end
 from mvpa_ts.forecasting.pretrained.jumps import cleaned
 from mvpa_ts.forecasting.pretrained.layout import ROWS, Layout, layout
 from mvpa_ts.forecasting.pretrained.resolutions import WIDTHS, at_steps, means, widths
@@ -75,8 +75,8 @@ class Reading(NamedTuple):
     relative : Tensor, shape (B, C, K, chunks)
         Log of their errors so far over the least.
     features : Tensor, shape (B, C, F)
-    unit : Tensor, shape (B, C, 1)
-        A usual error.
+    unit : Tensor, shape (B, C, 2)
+        A usual error, for forecasts and for intervals.
     location, scale : Tensor, shape (B, C)
         Of the history.
     rows : long Tensor, shape (B, C, C)
@@ -319,7 +319,7 @@ class BaseForecaster(nn.Module):
         """Quantiles [B, h, C, Q] from what `read` gave; h is a whole number of patches."""
         config = self.config
         P, K, Q = config.patch_length, self.num_simple, len(LEVELS)
-        simple, unit = reading.simple, reading.unit
+        simple, unit, width = reading.simple, *reading.unit.split(1, 2)
         T = simple.shape[3] // P
         patches = rearrange(simple.asinh(), "b c k (t p) -> b t c (k p)", p=P)
         about = self.embed_features(reading.features)[:, None]
@@ -350,7 +350,7 @@ class BaseForecaster(nn.Module):
             step = torch.arange(middle.shape[2], device=middle.device).clamp(max=reading.trust.shape[2] - 1)
             apart = simple[:, :, -len(relations.NAMES) :] - middle[:, :, None]
             middle = middle + (reading.trust[:, None, :, step] * apart).sum(2)
-            steps = unit[..., None] * F.softplus(rearrange(self.spread(out), "b t c (p q) -> b c (t p) q", q=Q - 1))
+            steps = width[..., None] * F.softplus(rearrange(self.spread(out), "b t c (p q) -> b c (t p) q", q=Q - 1))
             half = Q // 2
             above = steps[..., half:].cumsum(3)
             below = -steps[..., :half].flip(3).cumsum(3).flip(3)
@@ -363,7 +363,7 @@ class BaseForecaster(nn.Module):
     def _simple(
         self, x: Tensor, mask: Tensor, channels: int, hint: Tensor, horizon: int, place: Layout
     ) -> tuple[Tensor, ...]:
-        """Simple forecasts [N, K, h], log errors [N, K, chunks], features [N, F], a usual error [N, 1]; and trust."""
+        """Simple forecasts [N, K, h], log errors [N, K, chunks], features [N, F], usual errors [N, 2]; and trust."""
         config = self.config
         observed = mask[:, -config.lookback :].to(x.dtype).mean(1, keepdim=True)
         # Short histories: what lies before all of them costs time and says nothing.
@@ -404,7 +404,10 @@ class BaseForecaster(nn.Module):
         pooled = 0.5 * (total + torch.where(pooled.isnan(), total, pooled))  # [N, K, chunks]
         best = pooled.amin(1, keepdim=True)
         relative = ((pooled + 1e-3).log() - (best + 1e-3).log()).nan_to_num(0.0)
-        unit = best.mean(2).nan_to_num(0.5).clamp(0.02, 2.0)
+        unit = best.mean(2)
+        change, growth = change_since_end(counted, periods, near, max(self.origins))
+        width = torch.where(unit.isnan(), change, unit * growth)
+        unit, width = (error.nan_to_num(0.5, posinf=0.5).clamp(0.02, 2.0) for error in (unit, width))
         features = [
             rearrange((overall + 1e-3).log(), "o n k -> n (o k)"),
             enough.mT.to(x.dtype),
@@ -419,7 +422,7 @@ class BaseForecaster(nn.Module):
         trust = trust_in_relations(past, compared, relative, self.origins, channels, config.chunk_length)
         chunks = horizon // config.chunk_length
         relative = F.pad(relative, (0, chunks - relative.shape[2]), mode="replicate")
-        return ahead, relative, torch.cat(features, dim=1).nan_to_num(0.0), unit, trust
+        return ahead, relative, torch.cat(features, dim=1).nan_to_num(0.0), torch.cat([unit, width], 1), trust
 
     @staticmethod
     def _tried(

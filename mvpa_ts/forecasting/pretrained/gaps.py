@@ -59,6 +59,27 @@ def carried_on(x: Tensor, observed: Tensor) -> Tensor:
     return x
 
 
+def change_since_end(x: Tensor, periods: Tensor, horizon: int, farthest: int) -> tuple[Tensor, Tensor]:
+    """How much series [M, L], NaN where missing, change from their last observed step to the middle of the horizon.
+
+    Given is the mean change over as many steps, or over whole `periods` [M, p] that are as long, whichever is less; and
+    how often it is that over the steps that trials at `farthest` steps before the end could see. Both are [M, 1].
+    """
+    L = x.shape[1]
+    step, seasons = torch.arange(L, device=x.device), periods.clamp(min=1)
+    last, first = torch.where(x.isnan(), -1, step).amax(1), torch.where(x.isnan(), L, step).amin(1)
+    missing, longest = (L - 1 - last)[:, None], ((last - first) // 2).clamp(min=1)[:, None]
+    # Trials see only what is observed, so those of a series that stopped err as little as over a shorter way.
+    changes = []
+    for apart in (missing + 1 + horizon // 2, 1 + (farthest - missing).clamp(0, horizon) // 2):
+        lags = torch.cat([apart, ((apart / seasons).ceil() * seasons).long()], 1)
+        before = step - torch.minimum(lags, longest)[..., None]  # [M, 1 + p, L]
+        earlier = x[:, None].expand(before.shape).gather(2, before.clamp(min=0))
+        change = (x[:, None] - earlier).abs().masked_fill(before < 0, torch.nan).nanmean(2)
+        changes.append(change.nan_to_num(torch.inf).amin(1, keepdim=True))
+    return changes[0], (changes[0] / changes[1].clamp(min=1e-3)).nan_to_num(1.0).clamp(min=1.0)
+
+
 def _carried_on(x: Tensor, observed: Tensor, others: Tensor, gap: Tensor, first: Tensor) -> Tensor:
     """Series [M, L] whose last `gap` [M] steps are filled by the regression, as far as a trial trusts it."""
     L = x.shape[1]
