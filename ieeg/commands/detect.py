@@ -16,7 +16,7 @@ from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.commands.scoring_task import ScoringTask
 from mvpa_ts.ieeg.detection.saved import RUN
 from mvpa_ts.ieeg.recordings.bids import beside, bids_root
-from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, not_read, write_left_out
+from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, not_read, read_left_out, write_left_out
 from mvpa_ts.ieeg.recordings.reading import warn_of_shared_names
 
 DESCRIPTION = """Detect seizures in recordings, or in all recordings below a folder.
@@ -116,7 +116,9 @@ def _report(rows: Sequence[Row], files: Sequence[str], outputs: Sequence[tuple[P
     """List what was left out; with folders of results also in a table, and the files in each recording's run.json."""
     folders = [output for _, output in outputs if (output / RUN).is_file()]
     if folders:
-        write_left_out(root, rows)
+        # An earlier run may have scored other recordings into the same folder.
+        others = {folder.parent.name for folder in root.glob(f"*/{RUN}")} - {folder.name for folder in folders}
+        write_left_out(root, [*(row for row in read_left_out(root) if row[0] in others), *rows])
     for folder in folders:
         write_json(folder / RUN, read_config(folder / RUN) | {"files_left_out": list(files)})
     for line in listing(rows, root / LEFT_OUT if folders else None):

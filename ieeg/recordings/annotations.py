@@ -313,19 +313,25 @@ def class_spans(
 ) -> dict[str, list[Interval]]:
     """Intervals (s) of each class: of events whose text, or its end after "/" as in BrainVision, is the name.
 
-    Upper and lower case are the same. Warnings count marks without a duration and beyond that of the recording.
+    Upper and lower case are the same. Warnings count marks without a duration, beyond that of the recording, and with a
+    text that holds more than the name.
     """
     spans: dict[str, list[Interval]] = {label: [] for label in classes}
     named = {_plain(label).lower(): label for label in classes}
-    points = outside = 0
+    points = outside = longer = 0
     for onset, length, text in events:
         words = _plain(text).lower()
         label = named.get(words, named.get(words.rpartition("/")[2]))
+        longer += label is None and any(re.search(rf"\b{re.escape(known)}\b", words) for known in named)
         if label is not None and POINT_SECONDS < length < math.inf:
             spans[label].append((onset, onset + length))
             outside += onset >= duration or onset + length <= 0
         points += label is not None and not POINT_SECONDS < length < math.inf
-    for count, fault in ((points, "without a duration"), (outside, f"outside of the recording of {duration:g} s")):
+    for count, fault in (
+        (points, "without a duration"),
+        (outside, f"outside of the recording of {duration:g} s"),
+        (longer, "with more in their text than the name"),
+    ):
         if count:
             warn(f"{name}: marks of classes {fault} label nothing, and are left out: {count}")
     return spans

@@ -145,7 +145,10 @@ def test_labels_of_segments_are_those_counted_by_milliseconds():
 
 def test_words_of_events_that_name_a_class():
     events = [(0, 5, "Comment/SLEEP "), (5, 5, "sleep deprived"), (10, 5, "no sleep"), (15, 0, "sleep"), (20, 5, "N2")]
-    with pytest.warns(UserWarning, match="without a duration label nothing, and are left out: 1$"):
+    with (
+        pytest.warns(UserWarning, match="without a duration label nothing, and are left out: 1$"),
+        pytest.warns(UserWarning, match="with more in their text than the name label nothing, and are left out: 2$"),
+    ):
         assert class_spans(events, ["sleep", "n2"], "night") == {"sleep": [(0, 5)], "n2": [(20, 25)]}
 
 

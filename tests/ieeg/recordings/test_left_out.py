@@ -54,6 +54,11 @@ def test_detect_and_evaluate_list_it(tmp_path, capsys):
         ("other.trc", ""), ("broken.edf", ""), ("night", "channel EKG1"), ("night", "")]  # fmt: skip
     assert main(["evaluate", str(results), "-o", str(tmp_path / "scores")]) == 0
     assert capsys.readouterr().out.split("left out:\n")[1].splitlines() == said[:4]
+    # What a later run leaves out stands beside it, and a recording that is scored again has its rows once.
+    (tmp_path / "in" / "night.edf").rename(tmp_path / "later.edf")
+    for again in range(2):
+        assert main(["detect", str(tmp_path / "later.edf"), "--model", "line-length", "-o", str(results)]) == 0
+        assert [row[0] for row in read_left_out(results)] == ["night", "night", "later"], again
 
 
 def test_links_to_recordings_that_are_there_are_listed(tmp_path, capsys):
