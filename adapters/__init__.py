@@ -16,15 +16,7 @@ __getattr__ = lazy_names(__name__, {host: f"{__name__}.{host}" for host in HOSTS
 
 @contextmanager
 def host_library(name: str) -> Iterator[None]:
-    """Turn a missing library into an ImportError that says which extra brings it.
-
-    Examples
-    --------
-    >>> with host_library("some_host"):
-    ...     import some_host
-    Traceback (most recent call last):
-    ImportError: mvpa_ts.adapters.some_host needs some_host: pip install ".[some_host]" in the clone
-    """
+    """Turn a missing library into an ImportError that says which extra brings it."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -24,19 +24,24 @@ MOVED = {
 
 @contextmanager
 def host_words(words: Mapping[str, str]) -> Iterator[None]:
-    """Let the message of a ValueError name arguments as the host does.
-
-    Examples
-    --------
-    >>> with host_words({"steps": "max_steps"}):
-    ...     raise ValueError("steps must be at least 1, got 0")
-    Traceback (most recent call last):
-    ValueError: max_steps must be at least 1, got 0
-    """
+    """Let the message of a ValueError name arguments as the host does, in place of the core's `words`."""
     try:
         yield
     except ValueError as error:
         raise ValueError(re.sub(r"\w+", lambda word: words.get(word[0], word[0]), str(error))) from error
+
+
+@contextmanager
+def temporarily(owner: Any, **values: Any) -> Iterator[None]:
+    """Let attributes of an object of the host have other values within a block."""
+    before = {name: getattr(owner, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
 
 
 def check_whole(least: int = 1, **numbers: Any) -> None:
@@ -68,20 +73,7 @@ class Group(NamedTuple):
         return {field.name for field in fields(self.kind)}
 
     def checked(self, values: Any) -> dict[str, Any]:
-        """Plain values for fields of the dataclass.
-
-        Raises
-        ------
-        ValueError
-            `values` is no dict, or names an option that the dataclass does not have or that is set elsewhere.
-
-        Examples
-        --------
-        >>> from mvpa_ts.forecasting import ForecastingConfig
-        >>> Group("network", ForecastingConfig, {}).checked({"mixing_head": 4})
-        Traceback (most recent call last):
-        ValueError: network has no option 'mixing_head' of ForecastingConfig: did you mean 'mixing_heads'?
-        """
+        """Plain values for fields of the dataclass; raises ValueError for others, and for those set elsewhere."""
         if values is None:
             return {}
         if not isinstance(values, Mapping):
@@ -104,13 +96,6 @@ def refuse_fields(names: Iterable[str], groups: Iterable[Group], renamed: Mappin
     """Raise TypeError for a field of the core that is given as an argument, and say where it stands.
 
     The estimator has no arguments of these names; a field may be `renamed`, or have had another name as an argument.
-
-    Examples
-    --------
-    >>> from mvpa_ts.forecasting import ForecastingConfig
-    >>> refuse_fields(["stride"], [Group("network", ForecastingConfig, {})], {"stride": "patch_stride"})
-    Traceback (most recent call last):
-    TypeError: stride is no argument of its own: give network={"patch_stride": …}
     """
     for name in names:
         field = renamed.get(name, name)

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import torch
 from einops import rearrange
-from neuralforecast.common._base_model import BaseModel
 from neuralforecast.core import MODEL_FILENAME_DICT
 from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
 from torch import Tensor, nn
@@ -22,8 +21,7 @@ from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, inferred_frequency
 from mvpa_ts.adapters.neuralforecast.frames import check_frame
 from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, kept_random_state
 from mvpa_ts.adapters.neuralforecast.panel import Panel
-from mvpa_ts.adapters.neuralforecast.training import HostTraining
-from mvpa_ts.adapters.options import check_objects, check_whole
+from mvpa_ts.adapters.options import check_objects, check_whole, temporarily
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.forecasting.effects import effects_table
 from mvpa_ts.forecasting.pretrained.seasons import season_of
@@ -108,27 +106,16 @@ def check_columns(argument: str, names: Any) -> None:
         raise ValueError(f"{argument} must name each column once, got {twice[0]!r} more than once")
 
 
-class PanelModel(HostOverrides, BaseModel):
+class PanelModel(HostOverrides):
     """Base of `MVPA` and `PretrainedMVPA`.
 
     A subclass sets `network`, `_training` and `_book`, and overrides `_prepare`, which runs before training begins.
     """
 
     MULTIVARIATE = True
-    RECURRENT = False
+    EXOGENOUS_CAT = True  # as are the other kinds of columns by the host's default
 
-    h: int
-    n_series: int
-    test_size: int
-    random_seed: int
-    futr_exog_list: list[str]
-    hist_exog_list: list[str]
-    stat_exog_list: list[str]
     network: Any
-    hparams: Any
-    trainer_kwargs: dict[str, Any]
-    metrics: Any
-    _training: HostTraining
     _book: SeriesBook
     _own_units = True  # whether windows reach the network in the units of the series
     _fitted_series: FittedSeries | None = None
@@ -211,22 +198,18 @@ class PanelModel(HostOverrides, BaseModel):
         >>> forecaster.predict().shape
         (12, 3)
         """
-        changes: dict[str, Any] = {}
-        if n_series is not None and n_series != self.n_series:
+        n_series = None if n_series == self.n_series else n_series
+        if n_series is not None:
             check_whole(n_series=n_series)
             self._check_shared(n_series, "make a model without it to train on other panels")
             if isinstance(self._book.order, list) and channel_order is None:
                 raise ValueError(
                     "channel_order names the series of the first panel: give finetune the channel_order of the next one"
                 )
-            changes["n_series"] = n_series
         if max_steps is not None:
             check_whole(max_steps=max_steps)
-            changes["max_steps"] = max_steps
-        if learning_rate is not None:
-            if not (isinstance(learning_rate, Real) and learning_rate > 0.0):
-                raise ValueError(f"learning_rate must be positive, got {learning_rate!r}")
-            changes["learning_rate"] = learning_rate
+        if learning_rate is not None and not (isinstance(learning_rate, Real) and learning_rate > 0.0):
+            raise ValueError(f"learning_rate must be positive, got {learning_rate!r}")
         self._set_book(channel_order, channel_positions, n_series or self.n_series)
         settings = self._training.settings
         if learning_rate is not None and settings.linear_learning_rate is not None:
@@ -235,35 +218,26 @@ class PanelModel(HostOverrides, BaseModel):
             self.hparams["training"] = {**self.hparams["training"], "linear_learning_rate": linear_rate}
         if max_steps is not None:
             self.trainer_kwargs["max_steps"] = max_steps
-        for name, value in changes.items():
-            setattr(self, name, value)
-            self.hparams[name] = value
+        for name, value in {"n_series": n_series, "max_steps": max_steps, "learning_rate": learning_rate}.items():
+            if value is not None:
+                setattr(self, name, value)
+                self.hparams[name] = value
         return self
 
-    def fit(
-        self,
-        dataset: Any,
-        val_size: int = 0,
-        test_size: int = 0,
-        random_seed: int | None = None,
-        distributed_config: Any = None,
-    ) -> Any:
+    def fit(self, dataset: Any, val_size: int = 0, test_size: int = 0, **options: Any) -> Any:
         """Check the panel and train; called by `NeuralForecast.fit`.
 
-        Raises
-        ------
-        ValueError
-            The panel does not fit the model.
-        FloatingPointError
-            Training diverged: a weight or the last loss is no finite number.
+        Raises ValueError where the panel does not fit the model, and FloatingPointError where training diverged: a
+        weight or the last loss is no finite number.
         """
         # All that can be wrong with the data is said here, before a minute of training.
-        panel = self._checked_panel(dataset, val_size + test_size, fitting=True, distributed_config=distributed_config)
-        self._check_count(panel)
+        workers = options.get("distributed_config")
+        panel = self._checked_panel(dataset, val_size + test_size, fitting=True, distributed_config=workers)
+        panel.check_count(self.n_series)
         panel.check_names([*self.futr_exog_list, *self.hist_exog_list, *self.stat_exog_list])
         panel.check_dates()
         panel.warn_of_size(trained=self.max_steps > 0)
-        if self.max_steps == 0:
+        if self.max_steps == 0:  # which only a pretrained model can
             return self._read(panel, val_size, test_size)
         self.network.train()  # a pretrained one was loaded for forecasts
         lookback = 1 if self.start_padding_enabled else self.input_size
@@ -274,7 +248,7 @@ class PanelModel(HostOverrides, BaseModel):
             self.loss.has_predicted = False  # else it would train on the quantile of the last prediction alone
         try:
             with OwnRandomState(self.random_seed):
-                super().fit(dataset, val_size, test_size, random_seed, distributed_config)
+                super().fit(dataset, val_size, test_size, **options)
         except Exception as error:  # the host raises this very type
             if not str(error).startswith("Loss is NaN"):
                 raise
@@ -303,16 +277,12 @@ class PanelModel(HostOverrides, BaseModel):
                 "reads forecasts of earlier steps as if they were values. Fit a model with this h"
             )
         self._view = self._view_of(panel)
-        given = self.trainer_kwargs
         # Several processes would each forecast a part, and give none back. A forecast logs nothing, and Lightning's own
         # logger would leave a folder.
-        kept = {name: value for name, value in given.items() if name not in ("strategy", "num_nodes")}
-        self.trainer_kwargs = {"logger": False, **kept, "devices": 1}
-        try:
-            with OwnRandomState(self.random_seed):
-                return super().predict(dataset, *args, **kwargs)
-        finally:
-            self.trainer_kwargs = given
+        kept = {name: value for name, value in self.trainer_kwargs.items() if name not in ("strategy", "num_nodes")}
+        alone = {"logger": False, **kept, "devices": 1}
+        with temporarily(self, trainer_kwargs=alone), OwnRandomState(self.random_seed):
+            return super().predict(dataset, *args, **kwargs)
 
     def effects(self, df: Any, freq: Any = None, coverage: float = 0.8) -> Any:
         """By how much each series changes where a column of `futr_exog_list` is one unit larger, with intervals.
@@ -364,13 +334,6 @@ class PanelModel(HostOverrides, BaseModel):
         return effects_table(
             values, features, list(tables["y"].columns), names, season=season_of(freq), coverage=coverage
         )
-
-    def _read(self, panel: Panel, val_size: int, test_size: int) -> Any:
-        """Take in a panel without a training, which only a pretrained model can."""
-        raise NotImplementedError
-
-    def _check_count(self, panel: Panel) -> None:
-        panel.check_count(self.n_series)
 
     def _prepare(self, panel: Panel, lookback: int) -> None:
         """Note the series of a panel to train on, and get the network ready for them."""
@@ -536,14 +499,12 @@ class PanelModel(HostOverrides, BaseModel):
             raise ValueError(f"the file's series of the last fit (_extra_state) cannot be read: {error}") from error
         self._view = None
 
-    # Hooks of Lightning, in the order in which they are called.
+    # Hooks of Lightning, in the order in which they are called; `HostTraining` says what each does.
 
     def configure_optimizers(self) -> Any:
-        """See `HostTraining.optimizers`."""
         return self._training.optimizers(self, super().configure_optimizers)
 
     def on_train_start(self) -> None:
-        """Start a new average of the weights."""
         self._training.begin(self)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
@@ -552,19 +513,15 @@ class PanelModel(HostOverrides, BaseModel):
         return self._training.over_processes(loss, self.trainer)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Take the weights after an optimiser step into the average."""
         self._training.after_step(self.trainer.global_step, self.max_steps)
 
     def on_validation_start(self) -> None:
-        """Validate the average."""
         self._training.exchange()
 
     def on_validation_end(self) -> None:
-        """Go on training the weights."""
         self._training.after_validation(self)
 
     def on_train_end(self) -> None:
-        """Keep the average, or that of the best validation."""
         self._training.end(self)
 
 

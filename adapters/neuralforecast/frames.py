@@ -103,6 +103,8 @@ def checked(call: Callable[..., Any]) -> Callable[..., Any]:
         before = dict(vars(self))
         try:
             table = call(self, *args, **options)
+            if call.__name__ == "cross_validation":
+                table = _without_masked_targets(self, table, given.get("df"))
         except BaseException:  # an interrupt, too
             self.__dict__.update(before)  # the host has taken rows and scalers by then, which `predict` would read
             raise
@@ -113,34 +115,26 @@ def checked(call: Callable[..., Any]) -> Callable[..., Any]:
     return checked_call
 
 
-def without_masked_targets(cross_validation: Callable[..., Any]) -> Callable[..., Any]:
-    """`NeuralForecast.cross_validation` whose table has no target on rows with ``available_mask`` 0.
+def _without_masked_targets(host: Any, table: Any, frame: Any) -> Any:
+    """The table of a cross-validation of a frame, without a target on rows with ``available_mask`` 0.
 
     The host gives back what is stored there, mostly 0, and errors are then counted against it.
     """
-    signature = inspect.signature(cross_validation)
-
-    @wraps(cross_validation)
-    def cross_validation_of_observed_rows(self: Any, *args: Any, **options: Any) -> Any:
-        table = cross_validation(self, *args, **options)
-        frame = signature.bind(self, *args, **options).arguments.get("df")
-        if not of_this_package(self) or (frame is not None and "available_mask" not in frame.columns):
-            return table
-        keys, name = [self.id_col, self.time_col], "available_mask"
-        if frame is None:
-            data = self.dataset
-            ids = processing.repeat(self.uids, np.diff(data.indptr))
-            mask = data.temporal[:, data.temporal_cols.get_loc(name)].numpy()
-            frame = type(table)({self.id_col: ids, self.time_col: self.ds, name: mask})
-        missing = processing.join(table[keys], frame[[*keys, name]], on=keys, how="left")[name].to_numpy() == 0
-        if not missing.any():
-            return table
-        target = table[self.target_col].to_numpy().astype(float)
-        target[missing] = np.nan
-        table = processing.assign_columns(table, self.target_col, target)
-        return table if isinstance(table, pd.DataFrame) else table.fill_nan(None)
-
-    return cross_validation_of_observed_rows
+    if frame is not None and "available_mask" not in frame.columns:
+        return table
+    keys, name = [host.id_col, host.time_col], "available_mask"
+    if frame is None:
+        data = host.dataset
+        ids = processing.repeat(host.uids, np.diff(data.indptr))
+        mask = data.temporal[:, data.temporal_cols.get_loc(name)].numpy()
+        frame = type(table)({host.id_col: ids, host.time_col: host.ds, name: mask})
+    missing = processing.join(table[keys], frame[[*keys, name]], on=keys, how="left")[name].to_numpy() == 0
+    if not missing.any():
+        return table
+    target = table[host.target_col].to_numpy().astype(float)
+    target[missing] = np.nan
+    table = processing.assign_columns(table, host.target_col, target)
+    return table if isinstance(table, pd.DataFrame) else table.fill_nan(None)
 
 
 def of_this_package(host: Any) -> bool:
@@ -308,6 +302,4 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_frame(frame: Any) -> bool:
-    return isinstance(frame, pd.DataFrame) or f"{type(frame).__module__}.{type(frame).__name__}" == (
-        "polars.dataframe.frame.DataFrame"
-    )
+    return isinstance(frame, pd.DataFrame) or type(frame).__module__ == "polars.dataframe.frame"

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from neuralforecast.common._base_model import BaseModel
 from neuralforecast.core import NeuralForecast
 from neuralforecast.tsdataset import TimeSeriesDataset
 from torch import Tensor
@@ -27,8 +28,9 @@ from utilsforecast.processing import sort
 
 from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, rounding_of, split_dates
-from mvpa_ts.adapters.neuralforecast.frames import checked, of_this_package, without_masked_targets
+from mvpa_ts.adapters.neuralforecast.frames import checked, of_this_package
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
+from mvpa_ts.adapters.options import temporarily
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.forecasting.series import plain, rows_of
 from mvpa_ts.random_state import OwnRandomState
@@ -37,27 +39,16 @@ _SEEDING = threading.Lock()
 _ROUNDED = {"float64", "double", "int64", "uint64", "int32", "uint32"}  # types whose numbers float32 may round
 
 
-class HostOverrides:
-    """Mix-in for a model of the host that reads all series of a panel together.
+class HostOverrides(BaseModel):
+    """A model of the host that reads all series of a panel together.
 
     Series and columns keep one order, what is stored on missing rows is never read, count distributions have a low
     anchor, and training takes every window once before it takes one again. Random numbers are the model's own, so that
     threads do not take each other's.
     """
 
-    random_seed: int
-    trainer: Any
-
     cycle_column: str | None = None
-    input_size: int
-    loss: Any
-    scaler: Any
-    windows_batch_size: int | None
-    max_steps: int
-    val_check_steps: int
-    trainer_kwargs: dict[str, Any]
     _training: HostTraining
-    futr_exog_list: list[str]
     _anchors_counts = False
     _keeps_covariates = False  # of missing rows: the network tells those that are there from those that are not
     _batches: Sequence[Tensor] = ()  # of this pass over the windows, which were not trained on yet
@@ -65,24 +56,21 @@ class HostOverrides:
     def _fit(self, *args: Any, **kwargs: Any) -> Any:
         self._batches = ()
         # The host takes the smaller of both too, with a warning to all who leave val_check_steps out.
-        given, self.val_check_steps = self.val_check_steps, min(self.val_check_steps, self.max_steps)
-        try:
+        with temporarily(self, val_check_steps=min(self.val_check_steps, self.max_steps)):
             # The host would shuffle the series.
-            return super()._fit(*args, **{**kwargs, "shuffle_train": False})  # type: ignore[misc]
-        finally:
-            self.val_check_steps = given
+            return super()._fit(*args, **{**kwargs, "shuffle_train": False})
 
     def _restart_seed(self, random_seed: int | None) -> None:
         # The host would seed the whole process.
         if (state := OwnRandomState.current()) is None:
-            super()._restart_seed(random_seed)  # type: ignore[misc]
+            super()._restart_seed(random_seed)
         else:
             state.manual_seed(self.random_seed if random_seed is None else random_seed)
 
     def on_fit_start(self) -> None:
         """Begin the random numbers of a fit."""
         if OwnRandomState.current() is None:  # in a process of its own
-            super().on_fit_start()  # type: ignore[misc]
+            super().on_fit_start()
         else:
             self._restart_seed(None)
 
@@ -98,37 +86,34 @@ class HostOverrides:
         batch = {**batch, "temporal": temporal}
         if batch.get("static") is not None:
             batch["static"] = self.scaled_columns(batch["static"], batch["static_cols"], 1)
-        return super()._create_windows(batch, step)  # type: ignore[misc]
+        return super()._create_windows(batch, step)
 
     def scaled_columns(self, values: Tensor, columns: Any, dim: int) -> Tensor:
         """Values of a batch with their exogenous columns scaled; here they stay as they are."""
         return values
 
     def _parse_windows(self, batch: dict[str, Any], windows: dict[str, Any]) -> Any:
-        y, mask, y_ahead, mask_ahead, historic, future, static = super()._parse_windows(  # type: ignore[misc]
-            batch, windows
-        )
+        y, mask, y_ahead, mask_ahead, historic, future, static = super()._parse_windows(batch, windows)
         # A missing row was zeroed before the host scaled it, which made its columns far from their mean: zero it again.
         missing = torch.cat([mask, mask_ahead], 1)[:, None] == 0  # [B, 1, L + h, N]
         historic = None if historic is None else historic.masked_fill(missing[:, :, : self.input_size], 0.0)
-        if future is not None and self._keeps_covariates:
-            lacking = missing & future.isnan()
-            lacking[:, :, : self.input_size] = False
-            future = future.masked_fill(lacking, 0.0)
-        elif future is not None:
+        if future is not None:
+            if self._keeps_covariates:
+                missing = missing & future.isnan()
+                missing[:, :, : self.input_size] = False
             future = future.masked_fill(missing, 0.0)
         self._training.note_target(y_ahead, mask_ahead)
         return y, mask, y_ahead, mask_ahead, historic, future, static
 
     def _shard_multivariate_windows(self, final_condition: Tensor) -> Tensor:
         # In training `_sample_windows` divides each batch instead, so that devices take the batches of one.
-        if self.training:  # type: ignore[attr-defined]
+        if self.training:
             return final_condition
-        return super()._shard_multivariate_windows(final_condition)  # type: ignore[misc]
+        return super()._shard_multivariate_windows(final_condition)
 
     def _sample_windows(self, *args: Any, w_idxs: Tensor, final_condition: Tensor, **kwargs: Any) -> Any:
         # The host would draw each batch anew, and fill it with repetitions where there are fewer windows.
-        if self.training and self.windows_batch_size is not None:  # type: ignore[attr-defined]
+        if self.training and self.windows_batch_size is not None:
             if not self._batches:
                 order = torch.randperm(len(final_condition), device=w_idxs.device)
                 self._batches = order.split(self.windows_batch_size * self.trainer.world_size)
@@ -136,25 +121,23 @@ class HostOverrides:
             # Of several devices each takes its share, all as many: their random numbers then stay alike.
             share = -(-len(w_idxs) // self.trainer.world_size)
             w_idxs = w_idxs[(torch.arange(share) * self.trainer.world_size + self.trainer.global_rank) % len(w_idxs)]
-        return super()._sample_windows(  # type: ignore[misc]
-            *args, w_idxs=w_idxs, final_condition=final_condition, **kwargs
-        )
+        return super()._sample_windows(*args, w_idxs=w_idxs, final_condition=final_condition, **kwargs)
 
     def _get_temporal_exogenous_cols(self, temporal_cols: Any) -> list[str]:
         # Sorted, since the host's order of a set differs between processes and a scaler may have weights for each.
-        columns = super()._get_temporal_exogenous_cols(temporal_cols)  # type: ignore[misc]
+        columns = super()._get_temporal_exogenous_cols(temporal_cols)
         return sorted(set(columns) - {self.cycle_column})
 
     def _get_loc_scale(self, y_idx: int, add_channel_dim: bool = False) -> tuple[Tensor, Tensor]:
-        location, scale = super()._get_loc_scale(y_idx, add_channel_dim)  # type: ignore[misc]
+        location, scale = super()._get_loc_scale(y_idx, add_channel_dim)
         return losses.count_location_scale(self.loss, location, scale) if self._anchors_counts else (location, scale)
 
     def _inv_normalization(self, y_hat: Tensor, y_idx: int) -> Tensor:
         if not self.loss.is_distribution_output:
-            inverse: Tensor = super()._inv_normalization(y_hat, y_idx)  # type: ignore[misc]
+            inverse: Tensor = super()._inv_normalization(y_hat, y_idx)
             return inverse
         # Here the host scales the look-back back, not a distribution.
-        location, scale = super()._get_loc_scale(y_idx, add_channel_dim=y_hat.ndim > 3)  # type: ignore[misc]
+        location, scale = super()._get_loc_scale(y_idx, add_channel_dim=y_hat.ndim > 3)
         scaled: Tensor = self.scaler.inverse_transform(z=y_hat, x_scale=scale, x_shift=location)
         return scaled
 
@@ -185,7 +168,8 @@ def keep_frame_indices() -> None:
         return
     TimeSeriesDataset.frame_index = None
     from_df, append, align = TimeSeriesDataset.from_df, TimeSeriesDataset.append, TimeSeriesDataset.align
-    prepare_fit, load = NeuralForecast._prepare_fit, NeuralForecast.load
+    prepare_fit, load, save = NeuralForecast._prepare_fit, NeuralForecast.load, NeuralForecast.save
+    encode, conformity = NeuralForecast._encode_categoricals, NeuralForecast._conformity_scores
 
     @wraps(from_df)
     def from_df_with_index(
@@ -234,8 +218,6 @@ def keep_frame_indices() -> None:
             )
         return host
 
-    save = NeuralForecast.save
-
     @wraps(save)
     def save_whole(self: NeuralForecast, path: str, *args: Any, **kwargs: Any) -> None:
         given = inspect.signature(save).bind(self, path, *args, **kwargs)
@@ -263,8 +245,6 @@ def keep_frame_indices() -> None:
             for leftover in (partial, older):
                 shutil.rmtree(leftover, ignore_errors=True)
 
-    encode = NeuralForecast._encode_categoricals
-
     @wraps(encode)
     def encode_known(self: NeuralForecast, df: Any) -> Any:
         for column in ({*self.categorical_vocab_} & {*df.columns}) if of_this_package(self) else ():
@@ -276,15 +256,12 @@ def keep_frame_indices() -> None:
                 )
         return encode(self, df)
 
-    conformity = NeuralForecast._conformity_scores
-
     @wraps(conformity)
     def conformity_of_observed_rows(self: NeuralForecast, df: Any, *args: Any, **kwargs: Any) -> Any:
         if of_this_package(self):
             _check_calibration(df, self.prediction_intervals, self.h, kwargs)
         return conformity(self, df, *args, **kwargs)
 
-    NeuralForecast.cross_validation = without_masked_targets(NeuralForecast.cross_validation)
     for name in ("fit", "predict", "cross_validation"):
         setattr(NeuralForecast, name, checked(getattr(NeuralForecast, name)))
     NeuralForecast.save = save_whole

@@ -11,8 +11,6 @@ from einops import rearrange
 from neuralforecast.losses.pytorch import GMM, NBMM, PMM, DistributionLoss, HuberIQLoss, HuberMQLoss, IQLoss, MQLoss
 from torch import Tensor, nn
 
-from mvpa_ts.forecasting import quantiles
-
 
 def scaled_by_host(loss: nn.Module) -> bool:
     """Whether the loss maps the network's numbers itself, so that only the host can undo a scaling after it.
@@ -64,12 +62,6 @@ def is_central(loss: nn.Module) -> bool:
     if (quantile_levels := levels(loss)) is not None:
         return abs(float(quantile_levels.sort().values[(len(quantile_levels) - 1) // 2]) - 0.5) < 1e-3
     return type(loss).__name__ in ("MAE", "MSE", "RMSE", "HuberLoss", "TukeyLoss")  # not a loss of one quantile
-
-
-def start_in_order(outputs: nn.Linear, loss: nn.Module) -> None:
-    """Start the quantiles of a multi-quantile loss apart, see `mvpa_ts.forecasting.quantiles.start_in_order`."""
-    if isinstance(loss, (MQLoss, HuberMQLoss)):
-        quantiles.start_in_order(outputs, loss.quantiles.sort().values)
 
 
 def location_outputs(loss: nn.Module) -> tuple[int, ...] | None:

@@ -6,7 +6,7 @@ import difflib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ from neuralforecast.losses.pytorch import MAE, MSE, RMSE
 from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast import losses
-from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, PanelView, inputs_of, register
+from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, PanelView, inputs_of
 from mvpa_ts.adapters.neuralforecast.panel import Panel, whole_positions
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import MOVED, Group, check_objects, check_whole, forecasting_config, refuse_fields
@@ -30,11 +30,11 @@ from mvpa_ts.forecasting.network.closed_form import covariate_effects, start_in_
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network.mixing import mixing_share
 from mvpa_ts.forecasting.onnx import to_onnx
+from mvpa_ts.forecasting.quantiles import start_in_order
 from mvpa_ts.forecasting.training import LINEAR_RATE, ForecasterTraining
 from mvpa_ts.random_state import OwnRandomState
 from mvpa_ts.windows import FeatureScaling, Scaling, Windows
 
-_DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(ForecastingConfig)}
 _OWN = {  # fields of ForecastingConfig that are arguments here, by their name here
     "patch_length": "patch_len",
     "dim": "hidden_size",
@@ -180,11 +180,6 @@ class MVPA(PanelModel):
     (24, 3)
     """
 
-    EXOGENOUS_FUTR = True
-    EXOGENOUS_HIST = True
-    EXOGENOUS_STAT = True
-    EXOGENOUS_CAT = True
-
     _windows: Windows | None = None  # to solve regressions on when the training ends
 
     def __init__(
@@ -199,12 +194,12 @@ class MVPA(PanelModel):
         categorical_cardinalities: dict[str, int] | None = None,
         cat_emb_dim: str | int = "fastai",
         exclude_insample_y: bool = False,
-        hidden_size: int = _DEFAULT["dim"],
-        n_heads: int = _DEFAULT["num_heads"],
-        encoder_layers: int = _DEFAULT["num_layers"],
-        dropout: float = _DEFAULT["dropout"],
+        hidden_size: int = ForecastingConfig.dim,
+        n_heads: int = ForecastingConfig.num_heads,
+        encoder_layers: int = ForecastingConfig.num_layers,
+        dropout: float = ForecastingConfig.dropout,
         patch_len: int | None = None,
-        components: Sequence[str] = _DEFAULT["components"],
+        components: Sequence[str] = ForecastingConfig.components,
         channel_window: int | None = None,
         cycle_length: int | None = None,
         cycle_column: str | None = None,
@@ -304,7 +299,8 @@ class MVPA(PanelModel):
         self._reads_units = config.normalise and self._own_units
         with OwnRandomState(random_seed):
             self.network = ForecastingNetwork(config, losses.location_outputs(self.loss))
-        losses.start_in_order(self.network.linear, self.loss)
+        if (levels := losses.levels(self.loss)) is not None:
+            start_in_order(self.network.linear, levels.sort().values)
         # Parameters of a distribution are no levels: at 30 times the rate they ran away.
         linear_ratio = 1.0 if losses.scaled_by_host(self.loss) else LINEAR_RATE
         self._training = HostTraining(settings, linear_ratio=linear_ratio)
@@ -399,14 +395,9 @@ class MVPA(PanelModel):
             return values
         rows = []
         for column in columns:
-            scaling = (0.0, 1.0, -math.inf, math.inf)
-            if column in by_column:
-                trained = FeatureScaling(*map(np.array, by_column[column]))
-                scaling = (
-                    *(by_column[column][:2] if self._scales_features else scaling[:2]),
-                    *map(float, trained.limits()),
-                )
-            rows.append(scaling)
+            scaling = by_column.get(column, [0.0, 1.0, -math.inf, math.inf])
+            limits = map(float, FeatureScaling(*map(np.array, scaling)).limits())
+            rows.append([*(scaling[:2] if self._scales_features else (0.0, 1.0)), *limits])
         shape = (-1, *[1] * (values.ndim - 1 - dim))
         location, scale, lower, upper = (numbers.reshape(shape) for numbers in values.new_tensor(rows).unbind(1))
         return (torch.minimum(torch.maximum(values, lower), upper) - location) / scale
@@ -600,6 +591,3 @@ def phase_of(position: Tensor, observed: Tensor) -> Tensor:
     Read from the positions [B, L + h, N], which are 0 on missing rows; `observed` is [B, L, N].
     """
     return whole_positions(position.detach().round().long(), observed.any(2))
-
-
-register("MVPA", MVPA)

@@ -46,7 +46,14 @@ class Panel:
         # Appended rows are validation rows in a fit, and known as such; in a prediction they are what is forecast.
         self.appended = None if index is None else index.appended
         self.index = index.with_appended() if index is not None and fitting else index
-        self._check_static()
+        # The host lays the rows of a static table beside series, and looks at no id.
+        static = getattr(dataset, "static", None)
+        if static is not None and len(static) != len(self):
+            raise ValueError(
+                f"static_df must have one row for each of the {len(self)} series of df, got {len(static)} rows"
+            )
+        if self.index is not None and self.index.static_names is not None:
+            self._check_ids("static_df", "one row for", self.index.static_names)
         if index is not None and self.appended is not None:
             if fitting:
                 self._check_ids("val_df", "rows of", self.appended.names)
@@ -68,11 +75,6 @@ class Panel:
             return self.index.names
         indices = getattr(self.dataset, "indices", None)
         return None if indices is None else list(indices)
-
-    @property
-    def freq(self) -> Any:
-        """The frequency that the user gave to the host; None where the data set did not come from it."""
-        return None if self.index is None else self.index.freq
 
     def check_names(self, columns: Iterable[str]) -> None:
         """Raise ValueError for ids that could not be saved, and for exogenous columns that are none."""
@@ -356,16 +358,6 @@ class Panel:
 
     def _trained(self, table: np.ndarray) -> np.ndarray:
         return table[: max(0, len(table) - self.unseen)]
-
-    def _check_static(self) -> None:
-        """Raise ValueError for a static table of other series; the host lays rows side by side and looks at no id."""
-        static = getattr(self.dataset, "static", None)
-        if static is not None and len(static) != len(self):
-            raise ValueError(
-                f"static_df must have one row for each of the {len(self)} series of df, got {len(static)} rows"
-            )
-        if self.index is not None and self.index.static_names is not None:
-            self._check_ids("static_df", "one row for", self.index.static_names)
 
     def _check_ids(self, argument: str, rows: str, got: list[Any]) -> None:
         assert self.index is not None

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvpa_ts.adapters.neuralforecast import losses
-from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, inputs_of, register
+from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, inputs_of
 from mvpa_ts.adapters.neuralforecast.model import MVPA, NETWORK, RENAMED, check_names, check_schedule, training_of
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
-from mvpa_ts.adapters.options import check_whole
+from mvpa_ts.adapters.options import check_whole, temporarily
 from mvpa_ts.checks import check_flags
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.pretrained.base import QUICK, QUICK_RATE
@@ -92,7 +92,6 @@ class PretrainedMVPA(PanelModel):
     """
 
     EXOGENOUS_STAT = False
-    EXOGENOUS_CAT = True
     _keeps_covariates = True
 
     def __init__(
@@ -205,12 +204,9 @@ class PretrainedMVPA(PanelModel):
                 "rows. Train MVPA and explain that"
             )
         # The host would read its own forecasts as values, and intervals would not grow with the horizon.
-        given, self.h = self.h, max(self.h, h or 0)
-        self.horizon_backup = self.h
-        try:
+        horizon = max(self.h, h or 0)
+        with temporarily(self, h=horizon, horizon_backup=horizon):
             return super().predict(dataset, *args, **kwargs)
-        finally:
-            self.h = self.horizon_backup = given
 
     def to_onnx(self, *args: Any, **kwargs: Any) -> None:
         """Raise ValueError: ONNX has no operator for the regressions that are fitted inside the history."""
@@ -229,13 +225,13 @@ class PretrainedMVPA(PanelModel):
         self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read
         return self
 
-    def _check_count(self, panel: Panel) -> None:
-        self.n_series = self.hparams["n_series"] = len(panel)  # it takes any number
-
     def _checked_panel(self, dataset: Any, unseen: int, **options: Any) -> Panel:
         # The season comes with the frequency of the panel, so it is read wherever a panel comes in.
         panel = super()._checked_panel(dataset, unseen, **options)
-        self._season = season_of(panel.freq) if self.season is None else self.season
+        if panel.fitting:  # it takes any number of series
+            self.n_series = self.hparams["n_series"] = len(panel)
+        freq = None if panel.index is None else panel.index.freq  # that the user gave to the host
+        self._season = season_of(freq) if self.season is None else self.season
         return panel
 
 
@@ -264,6 +260,3 @@ def _levels(loss: nn.Module) -> tuple[float, ...] | None:
     if isinstance(loss, QuantileLoss):
         return (float(loss.q),)
     return None if losses.scaled_by_host(loss) or loss.outputsize_multiplier != 1 else (0.5,)
-
-
-register("PretrainedMVPA", PretrainedMVPA)

@@ -12,11 +12,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import optuna
@@ -28,6 +29,7 @@ from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.study import MaxTrialsCallback
 from optuna.trial import TrialState
 from ray import tune
+from ray.tune.search.sample import Categorical, LogUniform
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from torch import nn
@@ -35,7 +37,7 @@ from torch import nn
 from mvpa_ts.adapters.neuralforecast.base_model import SERIES, register
 from mvpa_ts.adapters.neuralforecast.model import MVPA, ONNX_OF
 from mvpa_ts.adapters.neuralforecast.panel import Panel
-from mvpa_ts.adapters.options import check_objects, check_whole
+from mvpa_ts.adapters.options import check_objects, check_whole, temporarily
 from mvpa_ts.checks import check_flags, warn
 from mvpa_ts.forecasting.series import SeriesBook
 
@@ -47,56 +49,34 @@ HEARTBEAT, GRACE = 15, 90
 _RETRIES = 5  # a trial that kills each process, for want of memory, is not drawn for ever
 
 
-class Range(NamedTuple):
-    """Numbers from low to high; drawn by their logarithm if `log`."""
-
-    low: float
-    high: float
-    log: bool = False
-
-
-# What is searched, in one place for both backends: a list of choices, a range, or a dict of them.
+# What is searched, in one place for both backends: distributions of Ray, or a dict of them.
 SPACE: dict[str, Any] = {
-    "hidden_size": [16, 32, 64],
-    "encoder_layers": [1, 2, 3],
-    "dropout": Range(0.0, 0.5),
-    "network": {"head_dropout": Range(0.0, 0.6)},
-    "learning_rate": Range(1e-4, 1e-2, log=True),
-    "training": {"linear_learning_rate": Range(1e-3, 5e-2, log=True), "weight_averaging": [None, 0.9, 0.99]},
-    "channel_order": [None, "correlation"],
-    "windows_batch_size": [32, 64, 128],
-    "max_steps": [500, 1000, 2000],
-    "random_seed": list(range(1, 11)),
+    "hidden_size": tune.choice([16, 32, 64]),
+    "encoder_layers": tune.choice([1, 2, 3]),
+    "dropout": tune.uniform(0.0, 0.5),
+    "network": {"head_dropout": tune.uniform(0.0, 0.6)},
+    "learning_rate": tune.loguniform(1e-4, 1e-2),
+    "training": {
+        "linear_learning_rate": tune.loguniform(1e-3, 5e-2),
+        "weight_averaging": tune.choice([None, 0.9, 0.99]),
+    },
+    "channel_order": tune.choice([None, "correlation"]),
+    "windows_batch_size": tune.choice([32, 64, 128]),
+    "max_steps": tune.choice([500, 1000, 2000]),
+    "random_seed": tune.choice(list(range(1, 11))),
 }
 
 
-def space_of(h: int) -> dict[str, Any]:
-    """Choices and ranges by name of an argument, for a horizon of h steps."""
-    return {"input_size": [h, 2 * h, 4 * h], **SPACE}
-
-
-def for_ray(space: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as distributions of Ray."""
-
-    def distribution(values: Any) -> Any:
-        if isinstance(values, dict):
-            return for_ray(values)
-        if isinstance(values, list):
-            return tune.choice(values)
-        return (tune.loguniform if values.log else tune.uniform)(values.low, values.high)
-
-    return {name: distribution(values) for name, values in space.items()}
-
-
 def suggested(trial: Any, space: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as a trial of Optuna draws it; parameters within a dict have their own names."""
+    """The space as a trial of Optuna draws it; parameters within a dict have their own names."""
 
     def draw(name: str, values: Any) -> Any:
         if isinstance(values, dict):
             return suggested(trial, values)
-        if isinstance(values, list):
-            return trial.suggest_categorical(name, values)
-        return trial.suggest_float(name, values.low, values.high, log=values.log)
+        # The host's own translation has no dicts, and calls functions that Optuna will drop.
+        if isinstance(values, Categorical):
+            return trial.suggest_categorical(name, values.categories)
+        return trial.suggest_float(name, values.lower, values.upper, log=isinstance(values.sampler, LogUniform))
 
     return {name: draw(name, values) for name, values in space.items()}
 
@@ -156,9 +136,7 @@ class AutoMVPA(BaseAuto):
     2
     """
 
-    default_config = for_ray(SPACE)
-    optuna_options: Any
-    callbacks: Any
+    default_config = SPACE
     _watch: TrialWatch | None = None
 
     def __init__(
@@ -197,27 +175,14 @@ class AutoMVPA(BaseAuto):
         if config is None:
             config = self.get_default_config(h=h, backend=backend, n_series=n_series)
         super().__init__(
-            cls_model=MVPA,
-            h=h,
-            loss=MAE() if loss is None else loss,
-            valid_loss=valid_loss,
-            config=_with_series(config, n_series),
-            search_alg=search_alg,
-            num_samples=num_samples,
-            time_budget=time_budget,
-            refit_with_val=refit_with_val,
-            verbose=verbose,
-            alias=alias,
-            backend=backend,
-            callbacks=callbacks,
-            ray_options=ray_options,
-            optuna_options=optuna_options,
-        )
+            cls_model=MVPA, h=h, loss=MAE() if loss is None else loss, valid_loss=valid_loss,
+            config=_with_series(config, n_series), search_alg=search_alg, num_samples=num_samples,
+            time_budget=time_budget, refit_with_val=refit_with_val, verbose=verbose, alias=alias, backend=backend,
+            callbacks=callbacks, ray_options=ray_options, optuna_options=optuna_options,
+        )  # fmt: skip
         check_flags(self, "refit_with_val", "verbose")
-        self.pruner = pruner
-        self.n_series = n_series
-        self.storage = storage
-        self.study_name = study_name
+        self.pruner, self.n_series = pruner, n_series
+        self.storage, self.study_name = storage, study_name
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -226,25 +191,20 @@ class AutoMVPA(BaseAuto):
     @classmethod
     def get_default_config(cls, h: int, backend: str, n_series: int) -> Any:
         """The search space for a horizon: a function of a trial with "optuna", a dict with "ray"."""
+        space = {"input_size": tune.choice([h, 2 * h, 4 * h]), **deepcopy(SPACE)}
         if backend == "ray":
-            return {**for_ray(space_of(h)), "n_series": n_series}
-        return lambda trial: {"n_series": n_series, **suggested(trial, space_of(h))}
+            return {**space, "n_series": n_series}
+        return lambda trial: {"n_series": n_series, **suggested(trial, space)}
 
-    def fit(
-        self,
-        dataset: Any,
-        val_size: int = 0,
-        test_size: int = 0,
-        random_seed: int | None = None,
-        distributed_config: Any = None,
-    ) -> AutoMVPA:
+    def fit(self, dataset: Any, val_size: int = 0, test_size: int = 0, **options: Any) -> AutoMVPA:
         """Check the panel, search and fit the best; called by `NeuralForecast.fit`."""
         # Else every trial would fail with the same words.
-        panel = Panel(dataset, val_size + test_size, fitting=True, distributed_config=distributed_config)
+        workers = options.get("distributed_config")
+        panel = Panel(dataset, val_size + test_size, fitting=True, distributed_config=workers)
         panel.check_count(self.n_series)
         panel.check_values(None)
         panel.check_dates()
-        return super().fit(dataset, val_size, test_size, random_seed, distributed_config)
+        return super().fit(dataset, val_size, test_size, **options)
 
     def to_onnx(self, path: str | Path) -> None:
         """Write the best network as ONNX, as `MVPA.to_onnx` does."""
@@ -279,33 +239,28 @@ class AutoMVPA(BaseAuto):
             finished = len(study.get_trials(deepcopy=False, states=FINISHED))
             _log.info("study %r has %d finished trials of %d", study.study_name, finished, search["num_samples"])
 
-            options, callbacks = self.optuna_options, self.callbacks
             # A trial whose training diverges, or cannot begin or go on, has failed; the search goes on.
             errors = (FloatingPointError, SettingError, TimeIsUpError)
             # An error holds what its trial had in memory until garbage is collected.
-            optimize = {"catch": errors, "gc_after_trial": True, **(options.study_kwargs or {})}
-            self.optuna_options = replace(options, create_study_kwargs=chosen, study_kwargs=optimize)
+            optimize = {"catch": errors, "gc_after_trial": True, **(self.optuna_options.study_kwargs or {})}
+            options = replace(self.optuna_options, create_study_kwargs=chosen, study_kwargs=optimize)
             of_all_workers = MaxTrialsCallback(search["num_samples"], states=FINISHED)
-            self.callbacks = [*(callbacks or []), of_all_workers]
-            self._watch = TrialWatch(search["time_budget"], facts["settings"])
-            watched = {"config": self._watch.noting(search["config"])}
-            try:
-                missing = max(0, search["num_samples"] - finished)
-                study = super()._optuna_tune_model(**{**search, **watched, "num_samples": missing})
-            finally:
-                self.optuna_options, self.callbacks, self._watch = options, callbacks, None
+            callbacks = [*(self.callbacks or []), of_all_workers]
+            watch = TrialWatch(search["time_budget"], facts["settings"])
+            missing = max(0, search["num_samples"] - finished)
+            watched = {**search, "config": watch.noting(search["config"]), "num_samples": missing}
+            with temporarily(self, optuna_options=options, callbacks=callbacks, _watch=watch):
+                study = super()._optuna_tune_model(**watched)
         check_outcome(study)
         return study
 
-    def _fit_model(
-        self, cls_model: Any, config: Any, dataset: Any, val_size: int, test_size: int, distributed_config: Any = None
-    ) -> Any:
+    def _fit_model(self, cls_model: Any, config: Any, **data: Any) -> Any:
         """As the host; within a search, the trial is told of each validation and of what goes wrong."""
         with nullcontext() if self._watch is None else self._watch.noting_failure():
             model = cls_model(**config)
             if self._watch is not None:
                 model._training.validated = self._watch.reporting(model)
-            fitted = model.fit(dataset, val_size=val_size, test_size=test_size, distributed_config=distributed_config)
+            fitted = model.fit(**data)
         fitted._training.validated = None
         return fitted
 
@@ -431,17 +386,12 @@ def without_notes_of_opening() -> Iterator[None]:
     def is_another(record: logging.LogRecord) -> bool:
         return not record.getMessage().startswith(("A new study created", "Using an existing study"))
 
-    loggers = [
-        logging.getLogger(name)
-        for name in ("optuna.study.study", "optuna.storages._in_memory", "optuna.storages._rdb.storage")
-    ]
-    for logger in loggers:
-        logger.addFilter(is_another)
-    try:
+    with ExitStack() as stack:
+        for name in ("optuna.study.study", "optuna.storages._in_memory", "optuna.storages._rdb.storage"):
+            logger = logging.getLogger(name)
+            logger.addFilter(is_another)
+            stack.callback(logger.removeFilter, is_another)
         yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(is_another)
 
 
 class TimeIsUpError(Exception):
@@ -453,14 +403,9 @@ class SettingError(Exception):
 
 
 class TrialWatch:
-    """Tells the trial of each thread how its training goes.
+    """Tells the trial of each thread how its training goes, and ends it when the seconds of `time_budget` are over.
 
-    Parameters
-    ----------
-    time_budget : float or None
-        Seconds from now after which a trial ends, if the search has a finished one.
-    settings : dict
-        The arguments without a trial, as `described`. Those that a trial has otherwise were drawn.
+    `settings` are the arguments without a trial, as `described`. Those that a trial has otherwise were drawn.
     """
 
     def __init__(self, time_budget: float | None, settings: dict[str, str]) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast.losses import levels
+from mvpa_ts.adapters.options import temporarily
 from mvpa_ts.forecasting.errors import forecast_loss
 from mvpa_ts.forecasting.training import LINEAR_RATE, ForecasterTraining
 from mvpa_ts.learning_rates import lower_rates, on_linear_path, one_cycle, parameter_groups
@@ -45,8 +46,6 @@ class HostTraining:
         self.best_loss = math.inf  # of the validation whose weights were kept; without early stopping it stays
         self.prepare(None, 1.0, None)
         self._average: WeightAverage | None = None
-        self._averaged_steps = 0
-        self._clock = TrainingClock(_SHORTER)
         self._best: list[Tensor] | None = None  # weights of the best validation
         self._target: tuple[Tensor, Tensor] | None = None
         self._forecast: Tensor | None = None  # of the last step, [B, h, N, m]
@@ -132,11 +131,8 @@ class HostTraining:
             return kind(groups, **options)
 
         # The host makes the optimiser of one list of weights, so it is handed a maker that has the groups.
-        model.optimizer = grouped
-        try:
+        with temporarily(model, optimizer=grouped):
             configured = of_host()
-        finally:
-            model.optimizer = chosen
         optimizer = configured["optimizer"]
         if chosen is None and self._largest_deviation is not None:
             # Gradients have the unit of the series: Adam would take those of 1e-9 for none. Squares stay in float32.

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from sktime.classification.base import BaseClassifier
 
-from mvpa_ts.adapters.sktime.panels import PANEL_TAGS, PanelEstimator
+from mvpa_ts.adapters.sktime.panels import PanelEstimator
 from mvpa_ts.files import read_config
-
-if TYPE_CHECKING:
-    from mvpa_ts.classification import FittedClassifier
 
 
 class MVPAClassifier(PanelEstimator, BaseClassifier):
@@ -68,11 +65,7 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
     (40, 4)
     """
 
-    _tags = {  # noqa: RUF012
-        **PANEL_TAGS,
-        "capability:predict_proba": True,
-        "capability:class_weight": True,
-    }
+    _tags = {"capability:predict_proba": True, "capability:class_weight": True}  # noqa: RUF012
 
     def __init__(
         self,
@@ -136,7 +129,7 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
         classes = json.dumps({"classes": labels.tolist(), "dtype": kind.str}, indent=2)
         fitted.to_files(folder, beside={"classes.json": classes, **self._channels_file()})
 
-    def _read_networks(self, folder: str | Path) -> FittedClassifier:
+    def _read_networks(self, folder: str | Path) -> Any:
         from mvpa_ts.classification import FittedClassifier
 
         fitted = FittedClassifier.from_files(folder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +22,6 @@ class Columns:
     names: list[Any]
     # A row a column: `positions` and `series`, as `ForecastingNetwork.forward` has them, where the network wants them.
     channel_inputs: dict[str, Tensor] = field(default_factory=dict)
-
-    def places(self, names: Sequence[Any]) -> list[int]:
-        """Where each of these columns stands in the network's order."""
-        return [self.names.index(name) for name in names]
 
 
 def book_of(parameters: Mapping[str, Any]) -> SeriesBook:

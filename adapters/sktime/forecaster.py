@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pandas as pd
 from sktime.datatypes import update_data
-from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
+from sktime.forecasting.base import ForecastingHorizon
 
+from mvpa_ts.adapters.options import temporarily
 from mvpa_ts.adapters.sktime import frames
 from mvpa_ts.adapters.sktime.columns import arranged
 from mvpa_ts.adapters.sktime.parameters import DictOptions, forecaster_groups, network_config, warn_of_short_history
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _TAILS = (0.001, 0.01, 0.99, 0.999)
 
 
-class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
+class MVPAForecaster(DictOptions, Pretraining):
     """Multi-variate parallel attention for sktime: all columns of `y` are forecast together, with quantiles.
 
     Parameters
@@ -105,8 +106,6 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         "maintainers": "mvpa-ts developers",
         "python_dependencies": ["mvpa-ts", "torch"],
         "y_inner_mtype": "pd.DataFrame",
-        "X_inner_mtype": "pd.DataFrame",
-        "requires-fh-in-fit": True,
         "capability:multivariate": True,
         "capability:exogenous": True,
         "capability:categorical_in_X": False,
@@ -121,7 +120,6 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         "pretrain:fitted_params": ["pretrained_"],
     }
     _groups = staticmethod(forecaster_groups)
-    _fh: ForecastingHorizon | None
     # Rows are kept in _cur_y and _cur_X, once.
     _config = {"remember_data": False}  # noqa: RUF012
 
@@ -349,12 +347,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
             return super().update_predict_single(y, fh=fh, X=X, update_params=update_params)
 
     def update_predict(
-        self,
-        y: Any,
-        cv: Any = None,
-        X: Any = None,
-        update_params: bool = True,
-        reset_forecaster: bool = True,
+        self, y: Any, cv: Any = None, X: Any = None, update_params: bool = True, reset_forecaster: bool = True
     ) -> Any:
         """Update and predict step by step, as sktime's forecasters do; without `cv` each time the steps of `fh`.
 
@@ -371,11 +364,9 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
             frequency = getattr(self, "_frequency", None) or frames.frequency_of(self.cutoff)
             # The host's splitter counts rows, and its forecaster keeps to the horizon of `fit`, perhaps hours or dates.
             ahead = frames.steps_ahead(self.fh, self.cutoff, frequency)
-            given, self._fh = self._fh, ForecastingHorizon(ahead, is_relative=True)
-            cv = ExpandingWindowSplitter(initial_window=1, fh=self._fh)
-            forecasts = super().update_predict(y, cv=cv, **options)
-            self._fh = given
-            return forecasts
+            fh = ForecastingHorizon(ahead, is_relative=True)
+            with temporarily(self, _fh=fh):
+                return super().update_predict(y, cv=ExpandingWindowSplitter(initial_window=1, fh=fh), **options)
 
     def _update(self, y: pd.DataFrame, X: pd.DataFrame | None = None, update_params: bool = True) -> MVPAForecaster:
         if self._features is not None and X is None:
@@ -401,7 +392,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
             else:
                 self.fitted_ = self._train(
                     [series], self.fitted_.config, self._finetune_steps, "update", self._columns,
-                    start=self.fitted_, scaling=self._scaling,
+                    start=self.fitted_,
                 )  # fmt: skip
         return self
 
@@ -461,7 +452,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
             shipped = isinstance(fitted, ShippedForecaster)
             limits = bounds_of_rows(self.bounded, y[columns.names].to_numpy(float)) if shipped else self._range
             wanted = np.clip(wanted, *limits)
-        return index, wanted[:, columns.places(list(y.columns))]
+        return index, wanted[:, [columns.names.index(name) for name in y.columns]]
 
     def _series(self, y: pd.DataFrame, X: pd.DataFrame | None, ahead: pd.Index | None = None) -> Series:
         """Rows on their grid, columns in the network's order; what is missing in between is NaN."""
@@ -472,7 +463,7 @@ class MVPAForecaster(DictOptions, Pretraining, BaseForecaster):
         learnt: Any = getattr(self, "fitted_", None) or getattr(self, "pretrained_", None)
         cycle = self.sp or getattr(getattr(learnt, "config", None), "cycle_length", None)
         cycle = None if self.pretrained is not None else cycle
-        return frames.series_of(y, X, grid, ahead, frames.checked_positions(grid, ahead, self._frequency, cycle))
+        return frames.series_of(y, X, grid, ahead, frames.positions_of(grid, ahead, self._frequency, cycle))
 
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:

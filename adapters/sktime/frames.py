@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from sktime.forecasting.base import ForecastingHorizon
 
 from mvpa_ts.checks import warn
 
 if TYPE_CHECKING:
-    from sktime.forecasting.base import ForecastingHorizon
-
     from mvpa_ts.windows import Series
 
 
@@ -75,7 +74,7 @@ def panel_of(y: pd.DataFrame, X: pd.DataFrame | None, cycle: int | None = None) 
         instance = part.droplevel(levels)
         frequency = checked_frequency(instance.index, f"instance {', '.join(map(str, name))} of y")
         grid = regular(instance.index, instance.index[-1], frequency)
-        position = checked_positions(grid, None, frequency, cycle)
+        position = positions_of(grid, None, frequency, cycle)
         series.append(series_of(instance, None if parts is None else parts[name], grid, None, position))
     return series
 
@@ -84,14 +83,6 @@ def frequency_of(index: pd.Index) -> Any:
     """The frequency of an index of dates, inferred where it holds none; None for other indices and where there is none.
 
     Dates with gaps have the frequency with the fewest steps whose grid holds them all, some of them as neighbours.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> frequency_of(pd.DatetimeIndex(["2024-01-01", "2024-02-01", "2024-03-01"]))
-    <MonthBegin>
-    >>> frequency_of(pd.DatetimeIndex(["2024-01-01", "2024-01-02", "2024-01-05", "2024-01-06"]))
-    <Day>
     """
     if not isinstance(index, pd.DatetimeIndex):
         return None
@@ -296,8 +287,6 @@ def index_ahead(cutoff: pd.Index, frequency: Any, horizon: int) -> pd.Index:
     """The index of all steps from the first after the cutoff to the horizon."""
     if isinstance(cutoff, pd.DatetimeIndex) and frequency is not None:
         return pd.date_range(cutoff[0], periods=horizon + 1, freq=frequency)[1:]
-    from sktime.forecasting.base import ForecastingHorizon
-
     return ForecastingHorizon(np.arange(1, horizon + 1), freq=frequency).to_absolute_index(cutoff)
 
 
@@ -305,13 +294,6 @@ def position_of(index: pd.Index, frequency: Any) -> int | None:
     """Where in time the first row lies, in steps from a fixed origin: equal dates have equal phases in a cycle.
 
     None where no step can be counted.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> quarters = pd.date_range("2024-01-01", periods=5, freq="3MS")
-    >>> position_of(quarters[3:], quarters.freq) - position_of(quarters, quarters.freq)
-    3
     """
     first = index[:1]
     if isinstance(first, pd.PeriodIndex):
@@ -322,16 +304,15 @@ def position_of(index: pd.Index, frequency: Any) -> int | None:
     return int(first.to_numpy()[0]) if pd.api.types.is_integer_dtype(first) else None
 
 
-def positions_of(index: pd.Index, ahead: pd.Index | None, frequency: Any) -> int | np.ndarray | None:
-    """As `position_of`; where a local clock may jump, the position of each row and of those ahead by that clock."""
+def positions_of(index: pd.Index, ahead: pd.Index | None, frequency: Any, cycle: int | None) -> int | np.ndarray:
+    """As `position_of`; where a local clock may jump, the position of each row and of those ahead by that clock.
+
+    Raises ValueError where a cycle would have no phase, and is 0 where there is no cycle.
+    """
     if isinstance(index, pd.DatetimeIndex) and index.tz is not None and isinstance(frequency, pd.offsets.Tick):
-        return _positions(pd.DatetimeIndex(index if ahead is None else index.append(ahead)), frequency)
-    return position_of(index, frequency)
-
-
-def checked_positions(index: pd.Index, ahead: pd.Index | None, frequency: Any, cycle: int | None) -> int | np.ndarray:
-    """As `positions_of`; raises ValueError where a cycle would have no phase, and is 0 where there is no cycle."""
-    positions = positions_of(index, ahead, frequency)
+        positions: Any = _positions(pd.DatetimeIndex(index if ahead is None else index.append(ahead)), frequency)
+    else:
+        positions = position_of(index, frequency)
     if positions is None and cycle is not None:
         raise ValueError(
             f"sp ({cycle}) needs an index whose steps can be counted, got {type(index).__name__} with the frequency "
@@ -365,7 +346,8 @@ def _positions(dates: pd.DatetimeIndex, frequency: Any) -> np.ndarray | None:
         whole = days.is_month_end if isinstance(frequency, offsets.SemiMonthEnd) else days.day >= frequency.day_of_month  # type: ignore[attr-defined]
         count = 2 * _months(days) + np.asarray(whole)
     else:
-        months = next((size for kinds, size in _MONTHS.items() if isinstance(frequency, _kinds(kinds))), None)
+        kinds = {kind.__name__ for kind in type(frequency).__mro__}
+        months = next((size for names, size in _MONTHS.items() if kinds & set(names.split())), None)
         if months is None:
             return None
         count = _months(days) // months
@@ -377,13 +359,9 @@ _MONTHS = {
     "YearBegin YearEnd BYearBegin BYearEnd Easter": 12,
     "HalfYearBegin HalfYearEnd BHalfYearBegin BHalfYearEnd": 6,
     "QuarterBegin QuarterEnd BQuarterBegin BQuarterEnd": 3,
-    "MonthBegin MonthEnd BMonthBegin BMonthEnd CBMonthBegin CBMonthEnd WeekOfMonth LastWeekOfMonth": 1,
+    "MonthBegin MonthEnd BusinessMonthBegin BusinessMonthEnd": 1,
+    "CustomBusinessMonthBegin CustomBusinessMonthEnd WeekOfMonth LastWeekOfMonth": 1,
 }
-
-
-def _kinds(names: str) -> tuple[type, ...]:
-    """Offsets of pandas by name; older versions lack some."""
-    return tuple(getattr(pd.offsets, name) for name in names.split() if hasattr(pd.offsets, name))
 
 
 def _positions_by_parts(dates: pd.DatetimeIndex, frequency: pd.DateOffset) -> np.ndarray | None:

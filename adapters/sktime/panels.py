@@ -13,7 +13,7 @@ import pandas as pd
 
 from mvpa_ts.adapters.options import Group, host_words
 from mvpa_ts.adapters.sktime.files import check_folder
-from mvpa_ts.adapters.sktime.parameters import DictOptions
+from mvpa_ts.adapters.sktime.parameters import DictOptions, checked_device, seed_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.checks import check_flags, warn
 from mvpa_ts.files import read_config
@@ -22,19 +22,6 @@ if TYPE_CHECKING:
     from mvpa_ts.classification import ClassificationConfig, ClassificationTraining, Progress
     from mvpa_ts.classification.fitted import FittedNetworks
 
-PANEL_TAGS: dict[str, Any] = {
-    "authors": "mvpa-ts developers",
-    "maintainers": "mvpa-ts developers",
-    "python_dependencies": ["mvpa-ts", "torch"],
-    "X_inner_mtype": "df-list",
-    "y_inner_mtype": "numpy1D",
-    "capability:multivariate": True,
-    "capability:unequal_length": True,
-    "capability:missing_values": True,
-    "capability:categorical_in_X": False,
-    "capability:random_state": True,
-    "property:randomness": "derandomized",
-}
 HOST_NAMES = {  # of ClassificationTraining's fields
     "steps": "max_steps",
     "validation": "validation_fraction",
@@ -57,10 +44,32 @@ _MOST_CHANNELS = 10
 _CHANNELS = "channels.json"
 
 
+def panel_groups() -> tuple[Group, Group]:
+    """What `network` and `training` of the classifier and the regressor may hold."""
+    from mvpa_ts.classification import ClassificationConfig, ClassificationTraining
+
+    return (
+        Group("network", ClassificationConfig, NETWORK_ELSEWHERE),
+        Group("training", ClassificationTraining, TRAINING_ELSEWHERE),
+    )
+
+
 class PanelEstimator(DictOptions):
     """Mix-in for the classifier and the regressor."""
 
-    fitted_: Any
+    _tags: ClassVar[dict[str, Any]] = {
+        "authors": "mvpa-ts developers",
+        "maintainers": "mvpa-ts developers",
+        "python_dependencies": ["mvpa-ts", "torch"],
+        "X_inner_mtype": "df-list",
+        "capability:multivariate": True,
+        "capability:unequal_length": True,
+        "capability:missing_values": True,
+        "capability:categorical_in_X": False,
+        "capability:random_state": True,
+        "property:randomness": "derandomized",
+    }
+    _groups = staticmethod(panel_groups)
     _renamed: ClassVar[dict[str, str]] = {"validate_every": "evaluate_every"}
 
     def __init__(
@@ -98,15 +107,11 @@ class PanelEstimator(DictOptions):
         self.verbose = verbose
         super().__init__()
 
-    @classmethod
-    def _groups(cls) -> tuple[Group, Group]:
-        return panel_groups()
-
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn asks an estimator: its searches, scores and pipelines then take this one."""
         from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
 
-        kind = self._estimator_type  # type: ignore[attr-defined]
+        kind = self._estimator_type
         return Tags(
             estimator_type=kind,
             target_tags=TargetTags(required=True),
@@ -119,7 +124,7 @@ class PanelEstimator(DictOptions):
         """Fit to series and their labels or numbers, as sktime's estimators do; `y` may also be a list."""
         # sktime 1.2 takes a list for a table of dicts, and stumbles over it.
         y = np.asarray(y) if isinstance(y, (list, tuple)) else y
-        _check_targets(y, self._estimator_type)  # type: ignore[attr-defined]
+        _check_targets(y, self._estimator_type)
         if isinstance(y, pd.Series) and isinstance(getattr(X, "index", None), pd.MultiIndex):
             # The host goes by order, and labels that are sorted otherwise would be those of other series.
             names = X.index.droplevel(-1).unique()
@@ -129,18 +134,21 @@ class PanelEstimator(DictOptions):
                     f"{list(y.index[:3])}: take y.loc[X.index.droplevel(-1).unique()], or y.to_numpy() if its order is "
                     "right"
                 )
-        return super().fit(X, y)  # type: ignore[misc]
+        return super().fit(X, y)
 
     def _fit_networks(
         self, X: list[pd.DataFrame], y: np.ndarray, fit: Callable[..., Any], outputs: int, score: str, **others: Any
     ) -> Self:
         """Train by the core's `fit`; `score` names what a validation shows, `others` are those of `training_of`."""
-        from mvpa_ts.adapters.sktime.parameters import checked_device, seed_of
-
         series, parameters = arrays(X), self.get_params(deep=False)
         self._channel_names = list(X[0].columns)
         config = network_config(parameters, series, outputs)
         training = training_of(parameters, **others)
+
+        def show(now: Progress) -> None:
+            facts = {"loss": now.loss, "validation": now.validation_loss, score: now.validation_accuracy}
+            bar(f"network {now.network}/{now.num_networks}", now.step, now.steps, **facts)
+
         with progress_bar(self.verbose) as bar:
             self.fitted_ = fit(
                 series,
@@ -148,7 +156,7 @@ class PanelEstimator(DictOptions):
                 config=config,
                 training=training,
                 seed=seed_of(self.random_state),
-                progress=shown(bar, score),
+                progress=show,
                 device=checked_device(self.device),
             )
         return self
@@ -157,8 +165,8 @@ class PanelEstimator(DictOptions):
         """Go back to the state before `fit`, as sktime does, but for what scikit-learn's searches keep here."""
         # Searches of scikit-learn mark an estimator before they fit it, and look for the mark afterwards.
         kept = {name: value for name, value in vars(self).items() if name == "_parent_callback_ctx"}
-        super().reset()  # type: ignore[misc]
-        vars(self).update(kept)
+        super().reset()
+        self.__dict__.update(kept)
         return self
 
     def _check_input(self, X: Any, y: Any = None, **options: Any) -> Any:
@@ -166,12 +174,12 @@ class PanelEstimator(DictOptions):
             raise ValueError("X must hold at least one series, got none")
         if isinstance(X, np.ndarray) and (np.iscomplexobj(X) or X.dtype.kind in "USmM"):
             raise ValueError(f"X must hold real numbers, got {X.dtype}: give its parts or sizes as channels")
-        return super()._check_input(X, y, **options)  # type: ignore[misc]
+        return super()._check_input(X, y, **options)
 
     def embed(self, X: Any) -> np.ndarray:
         """Features of each series from before the last layer, shape (n, D), for any panel that `predict` takes."""
         fitted = self._fitted_networks("embed")
-        return fitted.embed(self._known(self._check_convert_X_for_predict(X)))  # type: ignore[attr-defined]
+        return fitted.embed(self._known(self._check_convert_X_for_predict(X)))
 
     def _channels_file(self) -> dict[str, str]:
         from mvpa_ts.forecasting.series import plain
@@ -192,7 +200,7 @@ class PanelEstimator(DictOptions):
         ValueError
             The folder holds something else, a file is damaged, or the files do not belong together.
         """
-        check_folder(folder, cls.__name__)
+        check_folder(folder, cls.__name__.removeprefix("MVPA").lower())
         estimator: Any = cls(**parameters)
         estimator.fitted_ = estimator._read_networks(folder)
         path, channels = Path(folder) / _CHANNELS, estimator.fitted_.config.num_channels
@@ -205,29 +213,25 @@ class PanelEstimator(DictOptions):
         estimator._is_fitted = True
         return estimator
 
-    def _read_networks(self, folder: str | Path) -> FittedNetworks:
-        raise NotImplementedError
-
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
         """Small networks and few steps, for sktime's conformance tests."""
         sizes = {"num_heads": 1, "mlp_dim": 4, "width": 4, "conv_layers": 1, "tokens": 4}
         small = {"dim": 4, "num_layers": 1, "network": sizes, "max_steps": 2}
         # Both ways of an option that the estimators have other defaults of.
-        changed = {"augment": not cls.get_param_defaults()["augment"]}  # type: ignore[attr-defined]
+        changed = {"augment": not cls.get_param_defaults()["augment"]}
         return [
             {**small, "training": {"evaluate_every": 1}, "kernel_features": 84, "random_state": 0},
             {**small, "validation_fraction": 0.0, "kernel_features": 0, **changed},
         ]
 
     def _fitted_networks(self, method: str) -> FittedNetworks:
-        self.check_is_fitted()  # type: ignore[attr-defined]
+        self.check_is_fitted()
         if not hasattr(self, "fitted_"):
-            kind = self._estimator_type  # type: ignore[attr-defined]
+            kind = self._estimator_type
             classes = " with two classes or more" if kind == "classifier" else ""
             raise ValueError(f"{method} needs a {kind} that was fitted on one column y{classes}: this one was not")
-        fitted: FittedNetworks = self.fitted_
-        return fitted
+        return self.fitted_
 
     def _known(self, X: list[pd.DataFrame]) -> list[np.ndarray]:
         """The series, if they have the channels of fit."""
@@ -238,16 +242,6 @@ class PanelEstimator(DictOptions):
                 hint = f"; one series of {channels} channels is an array (1, {channels}, steps)" * (len(values) == 1)
                 raise ValueError(f"X must have the {channels} channels of fit, got {len(values)} in series {row}{hint}")
         return series
-
-
-def panel_groups() -> tuple[Group, Group]:
-    """What `network` and `training` of the classifier and the regressor may hold."""
-    from mvpa_ts.classification import ClassificationConfig, ClassificationTraining
-
-    return (
-        Group("network", ClassificationConfig, NETWORK_ELSEWHERE),
-        Group("training", ClassificationTraining, TRAINING_ELSEWHERE),
-    )
 
 
 def network_config(parameters: Mapping[str, Any], series: list[np.ndarray], num_classes: int) -> ClassificationConfig:
@@ -282,17 +276,6 @@ def training_of(parameters: Mapping[str, Any], **others: Any) -> ClassificationT
             **options,
             **others,
         )
-
-
-def shown(bar: Any, accuracy: str) -> Any:
-    """A callback for the training that moves a progress bar; `accuracy` names the second number of a validation."""
-
-    def show(now: Progress) -> None:
-        label = f"network {now.network}/{now.num_networks}"
-        facts = {"loss": now.loss, "validation": now.validation_loss, accuracy: now.validation_accuracy}
-        bar(label, now.step, now.steps, **facts)
-
-    return show
 
 
 def _check_targets(y: Any, kind: str) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sklearn.utils import check_random_state
+from sktime.base import BaseEstimator
 
 from mvpa_ts.adapters.options import MOVED, Group, forecasting_config, host_words, refuse_fields
 from mvpa_ts.adapters.sktime.columns import book_of
@@ -54,15 +55,11 @@ FINETUNING = 0.6
 """Share of the learning rates for weights that are good already."""
 
 
-class DictOptions:
-    """Mix-in for an estimator with options in dicts, which grids and `set_params` reach as `network__mixing_heads`."""
+class DictOptions(BaseEstimator):
+    """An estimator with options in dicts, which grids and `set_params` reach as `network__mixing_heads`."""
 
+    _groups: ClassVar[Callable[[], tuple[Group, Group]]]  # what `network` and `training` may hold
     _renamed: ClassVar[Mapping[str, str]] = {}
-
-    @classmethod
-    def _groups(cls) -> tuple[Group, Group]:
-        """What `network` and `training` may hold."""
-        raise NotImplementedError
 
     def __new__(cls, *args: Any, **parameters: Any) -> Self:
         """Say where an option of the core stands; Python would only call it an unexpected argument."""
@@ -72,12 +69,12 @@ class DictOptions:
     @classmethod
     def _refuse_fields(cls, parameters: Mapping[str, Any]) -> None:
         # The core is imported only where a name is wrong.
-        if strange := {name.partition("__")[0] for name in parameters} - {*cls.get_param_names()}:  # type: ignore[attr-defined]
+        if strange := {name.partition("__")[0] for name in parameters} - {*cls.get_param_names()}:
             refuse_fields(strange, cls._groups(), cls._renamed)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters as sktime has them; if `deep`, the options within dicts too."""
-        parameters: dict[str, Any] = super().get_params(deep=deep)  # type: ignore[misc]
+        parameters: dict[str, Any] = super().get_params(deep=deep)
         # Searches ask for these names before they set them.
         if deep:
             for group in _GROUPS:
@@ -94,7 +91,7 @@ class DictOptions:
             whole = options.pop("", getattr(self, group))
             # A dict of its own: clones share the one that they were made with.
             plain[group] = {**(whole or {}), **options} if options else whole
-        return super().set_params(**plain)  # type: ignore[misc]
+        return super().set_params(**plain)
 
 
 def seed_of(random_state: Any) -> int:
@@ -139,37 +136,31 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
     options = forecaster_groups()[0].checked(parameters["network"])
     # The longest instance of a panel decides, because windows are cut from each.
     rows, channels = max(len(one.values) for one in series), series[0].values.shape[1]
-    lookback, features = parameters["input_size"], series[0].features
+    lookback, sp, features = parameters["input_size"], parameters["sp"], series[0].features
     if lookback is None:
         lookback = max(1, min(max(96, 2 * horizon), (rows - horizon) * 2 // 3))
     with host_words(_HOST_NAMES):
         num_outputs = len(checked_levels(parameters["quantiles"]))
     config = forecasting_config(
         options, channels, _HOST_NAMES, f"{channels - 1}, one less than the columns of y",
-        horizon=horizon, lookback=lookback, cycle_length=parameters["sp"],
+        horizon=horizon, lookback=lookback, cycle_length=sp,
         position_size=book_of(parameters).position_size,
         individual=parameters["individual"], bounded=parameters["bounded"],
         num_outputs=num_outputs,
         feature_sizes=(0 if features is None else features.shape[1],),
         **{name: parameters[name] for name in _NETWORK_ARGUMENTS},
     )  # fmt: skip
-    warn_of_short_series(rows, parameters)
-    return config
-
-
-def warn_of_short_series(rows: int, parameters: Mapping[str, Any]) -> None:
-    """Warn of an `sp` that no series repeats, and of an `input_size` that no series fills."""
-    sp, lookback = parameters["sp"], parameters["input_size"]
     if sp is not None and rows <= sp:
         warn(
             f"sp ({sp}) should be smaller than the number of rows of y, got {rows}: no step of the cycle comes twice, "
             "so it cannot be learnt. Give more rows, a shorter sp, or leave sp out"
         )
-    if lookback is not None and rows < lookback:
+    if parameters["input_size"] is not None and rows < lookback:
         warn(
             f"input_size ({lookback}) should be at most the number of rows of y, got {rows}: steps before the first "
             "row count as missing. Give more rows, a smaller input_size, or leave input_size out"
         )
+    return config
 
 
 def warn_of_short_history(y: pd.DataFrame, lookback: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pandas as pd
 from sktime.exceptions import NotFittedError
-from sktime.forecasting.base import ForecastingHorizon
+from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
+from mvpa_ts.adapters.options import host_words
 from mvpa_ts.adapters.sktime.columns import Columns, arranged, book_of
 from mvpa_ts.adapters.sktime.files import check_folder
 from mvpa_ts.adapters.sktime.frames import check_table, columns_of, frequency_of, panel_of
@@ -25,7 +25,7 @@ from mvpa_ts.files import read_config
 if TYPE_CHECKING:
     from mvpa_ts.forecasting.fitted import FittedForecaster
     from mvpa_ts.forecasting.network.configuration import ForecastingConfig
-    from mvpa_ts.windows import Scaling, Series
+    from mvpa_ts.windows import Series
 
 # Beside the network's own files, which know channels by their number and not by name.
 _COLUMNS = "columns.json"
@@ -36,27 +36,10 @@ _SHORTER = (
 )
 
 
-class Pretraining:
-    """Mix-in for the forecaster: its networks and their files; `pretrained_` is one for all instances of a panel."""
+class Pretraining(BaseForecaster):
+    """The networks of the forecaster and their files; `pretrained_` is one for all instances of a panel."""
 
-    if TYPE_CHECKING:  # of the forecaster
-        max_steps: int
-        bounded: bool
-        pretrained: str | Path | None
-        channel_order: Any
-        channel_positions: Any
-        pretrained_: Any
-        get_params: Callable[..., dict[str, Any]]
-        quantiles: Sequence[float]
-        learning_rate: float
-        finetune_steps: int | None
-        sp: int | None
-        random_state: Any
-        device: str
-        verbose: bool
-        get_param_defaults: Callable[[], dict[str, Any]]
-        _features: list[Any] | None
-        _scaling: Scaling
+    pretrained_: Any
 
     def pretrain(self, y: Any, X: Any = None, fh: ForecastingHorizon | None = None) -> Self:
         """Train one network on all series of a panel; `fit` goes on from it.
@@ -80,13 +63,13 @@ class Pretraining:
             raise ValueError(
                 "X must be left out of pretrain, because sktime cannot pass on X of a panel; give X to fit"
             )
-        return super().pretrain(y, fh=fh)  # type: ignore[misc]
+        return super().pretrain(y, fh=fh)
 
     def fit(self, y: Any, X: Any = None, fh: Any = None) -> Self:
         """Fit to `y` and the columns of `X`, as sktime's forecasters do."""
         for argument, table in (("y", y), ("X", X)):
             check_table(argument, table)
-        return super().fit(y, X=X, fh=fh)  # type: ignore[misc]
+        return super().fit(y, X=X, fh=fh)
 
     def _pretrain(self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None) -> Self:
         if fh is None:
@@ -107,7 +90,8 @@ class Pretraining:
         if self.pretrained is not None:
             # The shipped network reads any number of series, so instances become columns of one.
             instances = side_by_side(panel_of(y, None))
-            shipped = self._shipped(start, horizon, _times(y))
+            times = y.index.levels[-1] if isinstance(y.index, pd.MultiIndex) else y.index
+            shipped = self._shipped(start, horizon, times)
             self.pretrained_ = self._finetuned(shipped, instances, Scaling.of(instances.values))
             return self
         parameters = self.get_params(deep=False)
@@ -147,6 +131,7 @@ class Pretraining:
 
     def _shipped(self, start: ShippedForecaster | None, horizon: int, index: pd.Index) -> ShippedForecaster:
         """The shipped network, or the one that `pretrain` has made of it, with the season of the index."""
+        from mvpa_ts.forecasting.pretrained import load_base
         from mvpa_ts.forecasting.pretrained.seasons import checked_season, season_of
 
         check_parameters(self.get_params(deep=False), self.get_param_defaults())
@@ -155,8 +140,9 @@ class Pretraining:
         season = season_of(frequency) if season is None else season
         if start is not None:
             return replace(start, horizon=horizon, season=season)
-        shipped = ShippedForecaster.load(self.pretrained, horizon, ordered=self.channel_order is not None)
-        return replace(shipped, season=season)
+        with host_words({"name": "pretrained"}):
+            network = load_base(self.pretrained)
+        return ShippedForecaster(network, horizon, ordered=self.channel_order is not None, season=season)
 
     def _finetuned(
         self, shipped: ShippedForecaster, series: Series, scaling: Any = None, channel_inputs: Any = None
@@ -181,7 +167,6 @@ class Pretraining:
         columns: Columns,
         *,
         start: FittedForecaster | None = None,
-        scaling: Scaling | None = None,
     ) -> FittedForecaster:
         from mvpa_ts.forecasting.fitted import fit_forecaster
         from mvpa_ts.forecasting.series import plain
@@ -204,7 +189,7 @@ class Pretraining:
                 config,
                 training,
                 levels=self.quantiles if start is None else start.levels,
-                scalings=None if scaling is None else [scaling],
+                scalings=[self._scaling] if label == "update" else None,
                 start=start,
                 channel_inputs=columns.channel_inputs,
                 seed=seed_of(self.random_state),
@@ -237,7 +222,7 @@ class Pretraining:
         """
         from mvpa_ts.forecasting.fitted import FittedForecaster
 
-        check_folder(folder, "MVPAForecaster")
+        check_folder(folder, "forecaster")
         columns = Path(folder) / _COLUMNS
         saved = read_config(columns) if columns.is_file() else {}
         saved = {name: saved.get(name) for name in ("channel_order", "channel_positions")}
@@ -290,8 +275,3 @@ def _check_pretrained(pretrained: FittedForecaster, horizon: int, y: pd.DataFram
     columns = 0 if X is None else X.shape[1]
     if columns != config.feature_sizes.future:
         raise ValueError(f"X must have the {config.feature_sizes.future} columns of pretrain, got {columns}")
-
-
-def _times(y: pd.DataFrame) -> pd.Index:
-    """The times of a panel's rows, of all instances together."""
-    return y.index.levels[-1] if isinstance(y.index, pd.MultiIndex) else y.index

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from sktime.regression.base import BaseRegressor
 
-from mvpa_ts.adapters.sktime.panels import PANEL_TAGS, PanelEstimator
-
-if TYPE_CHECKING:
-    from mvpa_ts.classification import FittedRegressor
+from mvpa_ts.adapters.sktime.panels import PanelEstimator
 
 
 class MVPARegressor(PanelEstimator, BaseRegressor):
@@ -50,8 +47,6 @@ class MVPARegressor(PanelEstimator, BaseRegressor):
     (20,)
     """
 
-    _tags = {**PANEL_TAGS}  # noqa: RUF012
-
     def _fit(self, X: list[pd.DataFrame], y: np.ndarray) -> MVPARegressor:
         from mvpa_ts.classification import fit_regressor
 
@@ -66,7 +61,7 @@ class MVPARegressor(PanelEstimator, BaseRegressor):
         """Write networks, scaler and names of channels as safetensors and JSON, without the parameters of training."""
         self._fitted_networks("to_files").to_files(folder, beside=self._channels_file())
 
-    def _read_networks(self, folder: str | Path) -> FittedRegressor:
+    def _read_networks(self, folder: str | Path) -> Any:
         from mvpa_ts.classification import FittedRegressor
 
         return FittedRegressor.from_files(folder)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mvpa_ts.adapters.options import host_words
-
 if TYPE_CHECKING:
     from mvpa_ts.forecasting.pretrained.base import BaseForecaster
     from mvpa_ts.windows import Scaling, Series
@@ -34,14 +32,6 @@ class ShippedForecaster:
     season: int = 0  # steps of the season by the calendar, 0 for none
     covariates: tuple[Any, ...] = ()  # names of the columns of X, for messages
 
-    @classmethod
-    def load(cls, name: Any, horizon: int, *, ordered: bool) -> ShippedForecaster:
-        """The forecaster of a name that the package knows, or of a folder."""
-        from mvpa_ts.forecasting.pretrained import load_base
-
-        with host_words({"name": "pretrained"}):
-            return cls(load_base(name), horizon, ordered)
-
     @property
     def levels(self) -> tuple[float, ...]:
         """Quantiles that the network gives."""
@@ -62,7 +52,6 @@ class ShippedForecaster:
 
         # Scaled in double precision first, because large levels with small changes would leave float32.
         values = torch.tensor(scaling.apply(series.values), dtype=torch.float32)[None]
-        positions = self._positions(values.shape[2], channel_inputs)
         future = _future(series)
         with torch.no_grad():
             quantiles = forecast_quantiles(
@@ -70,7 +59,7 @@ class ShippedForecaster:
                 values.nan_to_num(0.0),
                 ~values.isnan(),
                 horizon=self.horizon,
-                positions=positions,
+                positions=self._positions(values.shape[2], channel_inputs),
                 season=self.season,
                 future=None if future is None else future[None, : len(series.values) + self.horizon],
                 names=list(map(str, self.covariates)),
@@ -87,16 +76,9 @@ class ShippedForecaster:
         return positions
 
     def finetuned(
-        self,
-        series: Series,
-        scaling: Scaling,
-        channel_inputs: Mapping[str, Any] | None = None,
-        *,
-        steps: int,
-        learning_rate: float,
-        seed: int,
+        self, series: Series, scaling: Scaling, channel_inputs: Mapping[str, Any] | None = None, **settings: Any
     ) -> ShippedForecaster:
-        """A copy that is trained further on one series; raises ValueError where it has too few rows."""
+        """A copy that is trained further on one series, see `finetuned` of the core for what is set."""
         import torch
 
         from mvpa_ts.forecasting.pretrained import finetuned
@@ -106,9 +88,7 @@ class ShippedForecaster:
             self.network,
             values,
             horizon=self.horizon,
-            steps=steps,
-            learning_rate=learning_rate,
-            seed=seed,
+            **settings,
             positions=self._positions(values.shape[1], channel_inputs),
             season=self.season,
             future=_future(series),

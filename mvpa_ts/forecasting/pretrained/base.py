@@ -319,7 +319,7 @@ class BaseForecaster(nn.Module):
         """Quantiles [B, h, C, Q] from what `read` gave; h is a whole number of patches."""
         config = self.config
         P, K, Q = config.patch_length, self.num_simple, len(LEVELS)
-        simple, unit, width = reading.simple, *reading.unit.split(1, 2)
+        simple, (unit, width) = reading.simple, reading.unit.split(1, 2)
         T = simple.shape[3] // P
         patches = rearrange(simple.asinh(), "b c k (t p) -> b t c (k p)", p=P)
         about = self.embed_features(reading.features)[:, None]

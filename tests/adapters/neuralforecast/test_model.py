@@ -24,7 +24,7 @@ from neuralforecast.losses.pytorch import MAE, MSE, DistributionLoss, HuberIQLos
 from neuralforecast.utils import PredictionIntervals
 
 from mvpa_ts.adapters.neuralforecast import MVPA
-from mvpa_ts.adapters.neuralforecast.model import register
+from mvpa_ts.adapters.neuralforecast.base_model import register
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 
 

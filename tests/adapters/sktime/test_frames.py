@@ -8,7 +8,7 @@ import pytest
 from pandas.tseries import frequencies, offsets
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
-from mvpa_ts.adapters.sktime.frames import checked_positions, frequency_of, position_of, positions_of, regular
+from mvpa_ts.adapters.sktime.frames import frequency_of, position_of, positions_of, regular
 
 
 def _has(alias: str) -> bool:
@@ -99,14 +99,14 @@ class TestTimeline:
     def test_what_has_no_position_is_refused_with_a_cycle(self):
         index = pd.date_range("2024-01-01", periods=30, freq=pd.DateOffset(months=1, days=1))
         assert position_of(index, index.freq) is None
-        assert checked_positions(index, None, index.freq, None) == 0
+        assert positions_of(index, None, index.freq, None) == 0
         with pytest.raises(ValueError, match=r"sp \(12\) needs an index whose steps can be counted, got DatetimeIndex"):
-            checked_positions(index, None, index.freq, 12)
+            positions_of(index, None, index.freq, 12)
 
     def test_hours_of_a_local_clock(self):
         """Clocks go back on 27 October 2024: 02:00 comes twice."""
         index = pd.date_range("2024-10-26", periods=48, freq="h", tz="Europe/Zurich")
-        positions = positions_of(index[:30], index[30:], index.freq)
+        positions = positions_of(index[:30], index[30:], index.freq, None)
         assert (positions % 24).tolist() == index.hour.tolist()
 
 
