@@ -499,12 +499,14 @@ class PanelModel(HostOverrides):
             raise ValueError(f"the file's series of the last fit (_extra_state) cannot be read: {error}") from error
         self._view = None
 
-    # Hooks of Lightning, in the order in which they are called; `HostTraining` says what each does.
+    # Hooks of Lightning, in the order in which they are called.
 
     def configure_optimizers(self) -> Any:
+        """See `HostTraining.optimizers`."""
         return self._training.optimizers(self, super().configure_optimizers)
 
     def on_train_start(self) -> None:
+        """Start a new average of the weights."""
         self._training.begin(self)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
@@ -513,15 +515,19 @@ class PanelModel(HostOverrides):
         return self._training.over_processes(loss, self.trainer)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Take the weights after an optimiser step into the average."""
         self._training.after_step(self.trainer.global_step, self.max_steps)
 
     def on_validation_start(self) -> None:
+        """Validate the average."""
         self._training.exchange()
 
     def on_validation_end(self) -> None:
+        """Go on training the weights."""
         self._training.after_validation(self)
 
     def on_train_end(self) -> None:
+        """Keep the average, or that of the best validation."""
         self._training.end(self)
 
 
