@@ -230,7 +230,8 @@ def free_lookback(datasets: list[str]) -> list[str]:
         "",
         "Average over the horizons, MSE / MAE and in brackets the steps; of others the MSE. MVPA was run at "
         f"{', '.join(map(str, sorted(set(rows['lookback']))))} steps (Weather not at 720), and the lowest validation "
-        "error decides. Test errors of other settings were known when these were picked.",
+        "error decides. Test errors of other settings were known when these were picked. The numbers of others are "
+        "quoted at second hand; whether their authors or a rerun printed them was not checked.",
     ]
 
 

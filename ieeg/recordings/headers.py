@@ -238,8 +238,8 @@ def check_gdf(path: Path) -> tuple[str, ...]:
         if not 1 <= channels <= guards.MAX_CHANNELS:
             most = guards.MAX_CHANNELS
             raise ValueError(f"{path}: a GDF file must have between 1 and {most} channels, got {channels}")
-        if header != (size_due := 256 * (channels + 1)):
-            raise ValueError(f"{path} is damaged: a header of {channels} channels must have {size_due} bytes")
+        if header != (needed := 256 * (channels + 1)):
+            raise ValueError(f"{path} is damaged: a header of {channels} channels must have {needed} bytes")
         guards.check_size(path, header, f"{channels} channels")
         # The length of a record is a fraction, and MNE would divide by zero.
         if records < 0 or not numerator or not denominator:
