@@ -14,10 +14,10 @@ from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.commands import main as common
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.commands.scoring_task import ScoringTask
-from mvpa_ts.ieeg.detection.saved import RUN
+from mvpa_ts.ieeg.detection.saved import RUN, warn_of_mixed
 from mvpa_ts.ieeg.recordings.bids import beside, bids_root
 from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, not_read, read_left_out, write_left_out
-from mvpa_ts.ieeg.recordings.reading import warn_of_shared_names
+from mvpa_ts.ieeg.recordings.reading import SUFFIXES, warn_of_shared_names
 
 DESCRIPTION = """Detect seizures in recordings, or in all recordings below a folder.
 
@@ -77,14 +77,8 @@ def main(arguments: list[str]) -> None:
     if options.jobs < 1:
         raise CommandError(f"--jobs must be at least 1, got {options.jobs}")
     outputs = _outputs(files_of, Path(options.output))
-    if outputs[0][1].suffix == ".tsv" and outputs[0][1].is_dir():
-        raise CommandError(f"--output {options.output} is a folder: name a file.tsv, or a folder of another name")
-    for file, output in outputs:
-        if output.resolve() == beside(file, "events.tsv").resolve():
-            raise CommandError(
-                f"--output {output} is the table from which the true seizures of {file.name} are read: choose another "
-                "name"
-            )
+    if outputs[0][1].suffix == ".tsv":
+        _check_table(*outputs[0])
     others, links = not_read(files_of)
     left_out = [*others, *links]
     failed: list[str] = []
@@ -112,6 +106,20 @@ def main(arguments: list[str]) -> None:
         raise CommandError(f"all are scored but {len(others)} of a kind that is not read, such as {others[0][0]}")
 
 
+def _check_table(file: Path, table: Path) -> None:
+    """Raise a CommandError where the table of events would take the place of another one, or of a folder."""
+    if table.is_dir():
+        raise CommandError(f"--output {table} is a folder: name a file.tsv, or a folder of another name")
+    if (table.parent / RUN).is_file():
+        raise CommandError(f"--output {table} lies in the folder of another result: name a file outside of it")
+    for other in (file, *(path for path in table.parent.glob("*") if path.name.lower().endswith(SUFFIXES))):
+        if table.resolve() == beside(other, "events.tsv").resolve():
+            raise CommandError(
+                f"--output {table} is the table from which the true seizures of {other.name} are read: choose another "
+                "name"
+            )
+
+
 def _report(rows: Sequence[Row], files: Sequence[str], outputs: Sequence[tuple[Path, Path]], root: Path) -> None:
     """List what was left out; with folders of results also in a table, and the files in each recording's run.json."""
     folders = [output for _, output in outputs if (output / RUN).is_file()]
@@ -119,6 +127,7 @@ def _report(rows: Sequence[Row], files: Sequence[str], outputs: Sequence[tuple[P
         # An earlier run may have scored other recordings into the same folder.
         others = {folder.parent.name for folder in root.glob(f"*/{RUN}")} - {folder.name for folder in folders}
         write_left_out(root, [*(row for row in read_left_out(root) if row[0] in others), *rows])
+        warn_of_mixed(path.parent for path in sorted(root.rglob(RUN)))
     for folder in folders:
         write_json(folder / RUN, read_config(folder / RUN) | {"files_left_out": list(files)})
     for line in listing(rows, root / LEFT_OUT if folders else None):

@@ -12,7 +12,7 @@ from mvpa_ts.files import read_config
 from mvpa_ts.ieeg.commands.classes import SCORES, score_classes
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, k_of_n
 from mvpa_ts.ieeg.detection.rules import OnlineRule
-from mvpa_ts.ieeg.detection.saved import PROBABILITIES, REFERENCE, RUN, classes_of, read_run
+from mvpa_ts.ieeg.detection.saved import PROBABILITIES, REFERENCE, RUN, classes_of, read_run, warn_of_mixed
 from mvpa_ts.ieeg.recordings.annotations import WORDS_NOT_TAKEN, is_background, is_seizure, read_events
 from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, read_left_out
 from mvpa_ts.ieeg.recordings.reading import check_kind, find_recordings
@@ -61,6 +61,7 @@ def main(arguments: list[str]) -> None:
         raise CommandError(f"{root} holds no complete detection (no {RUN} in it or below it){_detect_first(root)}")
     names = Counter(folder.name for folder in folders)
     _warn_of_earlier_runs(root, folders)
+    warn_of_mixed(folders)
     if any(classes_of(read_run(folder)) for folder in folders):
         given = (options.reference, options.mode, options.unannotated, options.alarm)
         if given != (None, "szcore", "error", "1/2"):

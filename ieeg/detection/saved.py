@@ -6,11 +6,13 @@ import csv
 import math
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mvpa_ts.checks import warn
 from mvpa_ts.files import read_config, write_text
 from mvpa_ts.ieeg.constants import CLASSES, SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import Flags, Floats, unscored_stretches
@@ -115,6 +117,27 @@ def classes_of(run: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the classes of a detection by its ``run.json``; none where it is of seizures."""
     model = run["model"]["model"] or {}
     return tuple(model["names"]) if model.get("baseline") == CLASSES else ()
+
+
+def warn_of_mixed(folders: Iterable[Path]) -> None:
+    """Warn of detections by several detectors, whose rows one table of scores would mix."""
+    kinds: dict[str, dict[str, Path]] = {}
+    for folder in folders:
+        with suppress(ValueError):  # a damaged one is named where it is scored
+            run = read_run(folder)
+            settings = {"model": run["model"]["weights"], "rules or threshold": run["rules"]}
+            # A notch is measured in each recording, and SWEC comes filtered, so neither tells settings apart.
+            settings["band"] = run["preprocessing"].get("band")
+            settings["montage"] = run["preprocessing"].get("reference") == "bipolar"
+            for kind, value in settings.items():
+                if value is not None:
+                    kinds.setdefault(kind, {}).setdefault(repr(value), folder)
+    if differ := {kind: [*of.values()] for kind, of in kinds.items() if len(of) > 1}:
+        first, second = next(iter(differ.values()))[:2]
+        warn(
+            f"{first} and {second} are detections of another {' and '.join(differ)}: scores of both together are of no "
+            "one detector. If that is not meant, keep them in folders of their own"
+        )
 
 
 _MISSING = object()

@@ -299,3 +299,28 @@ def test_detected_events_do_not_become_the_reference(tmp_path, model_folder, cap
     assert run("detect", tmp_path / "x.edf", "-o", table, "--model", model_folder) == 1
     assert "is the table from which the true seizures of x.edf are read: choose another name" in capsys.readouterr().err
     assert not table.exists()
+    (tmp_path / "a.edf").write_bytes((tmp_path / "x.edf").read_bytes())
+    assert run("detect", tmp_path / "a.edf", "-o", table, "--model", model_folder) == 1
+    assert "true seizures of x.edf are read" in capsys.readouterr().err
+
+
+def test_results_of_two_detectors_are_not_mixed_without_a_word(tmp_path, model_folder, capsys):
+    for name in ("a", "b"):
+        write_edf(tmp_path / f"{name}.edf", duration=31.0)
+    results, scores = tmp_path / "results", str(tmp_path / "scores")
+    assert run("detect", tmp_path / "a.edf", "-o", results, "--model", "line-length") == 0
+    events = (results / "a" / EVENTS).read_text()
+    assert run("detect", tmp_path / "b.edf", "-o", results / "a" / EVENTS, "--model", "line-length") == 1
+    assert "lies in the folder of another result" in capsys.readouterr().err
+    assert (results / "a" / EVENTS).read_text() == events
+    said = "results.a and .*results.b are detections of another model"
+    with pytest.warns(UserWarning, match=said):
+        main(["detect", str(tmp_path / "b.edf"), "-o", str(results), "--model", str(model_folder)])
+    with pytest.warns(UserWarning, match=said):
+        main(["evaluate", str(results), "-o", scores])
+    (results / "b" / "probabilities.store").unlink()
+    for more, differs in (([], ""), (["--rules", "paper"], "rules or threshold")):
+        with warnings.catch_warnings(record=True, action="always") as caught:
+            main(["detect", str(tmp_path / "b.edf"), "-o", str(results), "--model", "line-length", *more])
+        said = [str(warning.message) for warning in caught if "are detections of another" in str(warning.message)]
+        assert [differs in text for text in said] == [True] * bool(more)
