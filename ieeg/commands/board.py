@@ -40,8 +40,9 @@ def main(arguments: list[str]) -> None:
     try:
         for file in options.add:
             runpy.run_path(file)
+        detectors = detectors_at_hand(options.model)  # what cannot be one is said before hours of reading
         recordings = [read_recording(file, **common.reading_options(options)) for file in files]
-        result = board(recordings, detectors_at_hand(options.model))
+        result = board(recordings, detectors)
     finally:
         ADDED.clear()
         ADDED.update(before)
@@ -58,7 +59,7 @@ def command_line() -> CommandParser:
     parser = CommandParser("board", DESCRIPTION)
     parser.add_argument("folders", nargs="+", metavar="folder", help="BIDS or SWEC folders, other folders, or files")
     parser.add_argument("-o", "--output", required=True, help="folder for board.csv and board.html")
-    parser.add_argument("--model", nargs="+", default=[], help="folders of finetuned models")
+    parser.add_argument("--model", nargs="+", default=[], help="folders of finetuned models, or files of baselines")
     parser.add_argument("--add", nargs="+", default=[], help="Python files that call add_detector")
     common.add_reading_options(parser)
     return parser

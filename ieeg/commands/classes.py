@@ -11,8 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpa_ts.files import write_csv
-from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, add_reading_options, reading_options, recordings_in
-from mvpa_ts.ieeg.constants import CLASSES, MARKED_BAD
+from mvpa_ts.ieeg.commands.main import (
+    CommandError,
+    CommandParser,
+    add_reading_options,
+    preprocessing_changes,
+    reading_options,
+    recordings_in,
+)
+from mvpa_ts.ieeg.constants import CLASSES, LINE_LENGTH, MARKED_BAD
 from mvpa_ts.ieeg.detection.saved import PROBABILITIES, STATED, classes_of, read_run
 from mvpa_ts.ieeg.events import class_labels, segment_labels
 from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, of_segments, write_left_out
@@ -39,13 +46,12 @@ def train_classes(arguments: list[str]) -> None:
     parser.add_argument("--recordings", nargs="+", required=True, help="files and folders that train")
     parser.add_argument("--validation-recordings", nargs="+", default=[], help="others, which show how good it is")
     parser.add_argument("--output", required=True, help="folder for the detector")
+    parser.add_argument("--preprocessing", type=preprocessing_changes, default="{}", help="as for detect; it is kept")
     add_reading_options(parser)
     options = parser.parse_args(arguments)
-    from mvpa_ts.ieeg.detection.baselines import ClassRegression
+    from mvpa_ts.ieeg.detection.baselines import BaselineDetector, ClassRegression
     from mvpa_ts.ieeg.detection.features import blocks, segment_features
     from mvpa_ts.ieeg.model import seen_subjects
-    from mvpa_ts.ieeg.preprocessing.segments import Segments
-    from mvpa_ts.ieeg.preprocessing.selection import with_channels
     from mvpa_ts.ieeg.training.division import check_copies, check_lists
 
     names, output = [" ".join(name.split()) for name in options.classes], Path(options.output)
@@ -53,13 +59,14 @@ def train_classes(arguments: list[str]) -> None:
         given = ", ".join(names)
         needs = f"--classes needs two names or more, each once, and neither onset nor {STATED}"
         raise CommandError(f"{needs}, got {given}; n/a is no name")
+    reader = BaselineDetector(LINE_LENGTH, options.preprocessing)  # segments as detection makes them
     listed = (recordings_in(paths).values() for paths in (options.recordings, options.validation_recordings))
     train, held_out = ([file for files in of_each for file in files] for of_each in listed)
     check_lists(train, held_out)
     files, count = [*train, *held_out], len(train)
     recordings = [read_recording(file, **reading_options(options)) for file in files]
     check_copies(recordings[:count], recordings[count:])
-    segments = [with_channels(Segments(recording), "auto") for recording in recordings]
+    segments = [reader.segments(recording) for recording in recordings]
     stated = [read_classes(file, item, names, options.truncated) for file, item in zip(files, recordings, strict=True)]
     classes = [class_labels(item.starts, spans) for item, spans in zip(segments, stated, strict=True)]
     # As in detection, which gives such segments no probability.
@@ -71,7 +78,7 @@ def train_classes(arguments: list[str]) -> None:
             where = "--validation-recordings alone hold" if number in validated else "no recording holds"
             raise CommandError(f"{where} a span whose text is {name!r}, which --recordings need to learn this class")
     features = np.concatenate([segment_features(*block) for item in segments[:count] for block in blocks(item)])
-    regression = ClassRegression.fit(names, features, trained)
+    regression = ClassRegression.fit(names, features, trained, options.preprocessing)
     regression.save(output / f"{CLASSES}.json")
     subjects = {seen_subjects.subject_hash(item.subject_name) for item in recordings[:count]}
     seen_subjects.save_training_subjects(output, subjects, map(seen_subjects.recording_hash, recordings[:count]))

@@ -28,10 +28,10 @@ Reads EDF, BDF, GDF, BrainVision, FIF, BIDS and SWEC. Each recording gets a fold
   reference_events.tsv  seizures that the recording itself states, or that there are none (bckg)
   onsets.tsv            where each event begins: channels by how strongly and how early they change
   report.html           figures and settings, in one file
-  run.json              versions, weights, preprocessing, what was left out and why
+  run.json              versions, weights, preprocessing, what was left out or doubted and why
 and probabilities.store, from which an interrupted run continues when you start it again. left_out.tsv in --output lists
-files, channels, rows and words that were left out, as the command's last lines do. If --output ends in .tsv, only
-the events of the one recording are written, to this file. A file of classes (mvpformer finetune --classes) as --model
+files, channels, rows and words left out or doubted, as the command's last lines do. If --output ends in .tsv, only the
+events of the one recording are written, to this file. A file of classes (mvpformer finetune --classes) as --model
 gives events.tsv and run.json of classes, and in probabilities.tsv that of each class and the class that is stated.
 
 Examples: mvpformer detect patient.edf -o results

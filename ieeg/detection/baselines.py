@@ -12,7 +12,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,6 +36,7 @@ from mvpa_ts.ieeg.detection.features import (
 from mvpa_ts.ieeg.detection.rules import RULES
 from mvpa_ts.ieeg.events import Floats, merge_events, segment_labels
 from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
+from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, changed_preprocessing
 from mvpa_ts.ieeg.recordings.recording import Recording
 
 # Line length (µV a sample at 512 Hz) at which line length alone says 0.5, where no quiet recording of the patient is at
@@ -161,7 +162,8 @@ class Regression(Baseline):
 class ClassRegression(Baseline):
     """The regression of K classes of one's own, such as awake and asleep: multinomial, and all weigh the same.
 
-    As `Regression`, but weights have the shape (K, 18) and the bias (K,).
+    As `Regression`, but weights have the shape (K, 18) and the bias (K,). `preprocessing` holds the changes of the
+    default with which it was trained.
     """
 
     kind = CLASSES
@@ -170,8 +172,10 @@ class ClassRegression(Baseline):
     scale: Sequence[float]
     weights: Sequence[Sequence[float]]
     bias: Sequence[float]
+    preprocessing: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        changed_preprocessing(Preprocessing(), self.preprocessing)
         for row in (self.center, self.scale, *self.weights):
             check_numbers([*row], NUM_FEATURES, "center, scale and each row of weights")
         check_numbers([*self.bias], len(self.names), "bias")
@@ -181,7 +185,13 @@ class ClassRegression(Baseline):
             raise ValueError("weights must have a row for each of names, and scale must be positive")
 
     @classmethod
-    def fit(cls, names: Sequence[str], features: Floats, labels: npt.NDArray[np.intp]) -> ClassRegression:
+    def fit(
+        cls,
+        names: Sequence[str],
+        features: Floats,
+        labels: npt.NDArray[np.intp],
+        preprocessing: Mapping[str, Any] | None = None,
+    ) -> ClassRegression:
         """Fit it to segments [n, 18] of all classes; labels below 0 are none."""
         scored = (labels >= 0) & ~np.isnan(features).any(1)
         if missing := [name for number, name in enumerate(names) if number not in labels[scored]]:
@@ -189,7 +199,7 @@ class ClassRegression(Baseline):
         center, scale, weights, bias = _fitted(features[scored], labels[scored], features[scored])
         if len(weights) == 1:  # of two classes sklearn has the odds of the second
             weights, bias = np.vstack([0 * weights, weights]), np.append(0.0, bias)
-        return cls([*names], *(values.tolist() for values in (center, scale, weights, bias)))
+        return cls([*names], *(values.tolist() for values in (center, scale, weights, bias)), preprocessing or {})
 
     def probabilities(self, segments: Segments, first: int = 0) -> Iterator[Floats]:
         """Probability of each class [n, K], block by block; NaN without a valid channel."""
@@ -366,6 +376,15 @@ class BaselineDetector(Detector):
         self.model_name = self.baseline.name
         # Beside the file lies what tells on whom it was trained.
         self.classes = getattr(self.baseline, "names", ())
+        if isinstance(self.baseline, ClassRegression):
+            trained, default = self.baseline.preprocessing, Preprocessing()
+            given = trained if self.preprocessing is None else self.preprocessing
+            if changed_preprocessing(default, given) != changed_preprocessing(default, trained):
+                raise ValueError(
+                    f"{model} was trained with the preprocessing {json.dumps(trained)}: leave --preprocessing out, or "
+                    "train it with another (finetune --classes --preprocessing)"
+                )
+            self.preprocessing = trained
         is_file = not isinstance(model, Baseline) and Path(model).is_file()
         self._folder = Path(model).parent if is_file else None
         return 0.5

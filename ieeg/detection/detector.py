@@ -118,12 +118,12 @@ class Detector:
         """The part beside the networks, with which a segment is positive above 0.5 by default."""
         self.limit: int | None = None
         """Channels that the networks take at most; None for any number."""
+        self.preprocessing = preprocessing
         self._folder: Path | None = None
         self.own_threshold = self._load(model)
         """The threshold that the model came with, whatever `rules` have."""
         if threshold is None and not isinstance(rules, EventRules):
             self.rules = dataclasses.replace(self.rules, threshold=self.own_threshold)
-        self.preprocessing = preprocessing
         self.channels = channels
         self.batch_size = whole
 

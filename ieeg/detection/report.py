@@ -70,8 +70,8 @@ def html_report(
             tables[-1][2].append((f"{onset:.1f}", f"{offset - onset:.1f}", "yes" if touched else "no"))
     if compared:
         tables.append(("The detector beside simple ones", COMPARISON_COLUMNS, [*compared]))
-    caveat = SEEN if run["model"].get("subject_in_training") else ""
-    write_text(path, render(f"Seizure detection: {run['recording']['name']}", sections, facts(run), tables, caveat))
+    caveats = [SEEN] * bool(run["model"].get("subject_in_training")) + run["recording"].get("notes", [])
+    write_text(path, render(f"Seizure detection: {run['recording']['name']}", sections, facts(run), tables, caveats))
 
 
 def comparison_rows(
@@ -213,7 +213,8 @@ _TEMPLATE = """<!doctype html>
 </style>
 <h1>{{ title }}</h1>
 <p class="notice">{{ notice }}</p>
-{% if caveat %}<p class="notice"><strong>{{ caveat }}</strong></p>{% endif %}
+{% for caveat in caveats %}<p class="notice"><strong>{{ caveat }}</strong></p>{% endfor %}
+
 {% for heading, names, rows in tables %}
 <h2>{{ heading }}</h2>
 <table>
@@ -239,9 +240,9 @@ def render(
     sections: Sequence[tuple[str, str, str]],
     facts: Mapping[str, str],
     tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]] = (),
-    caveat: str = "",
+    caveats: Sequence[str] = (),
 ) -> str:
-    """A self-contained page, all text escaped: a caveat, tables (heading, names of columns, rows), sections and facts.
+    """A self-contained page, all text escaped: caveats, tables (heading, names of columns, rows), sections and facts.
 
     A section is a heading, a text and a PNG (base64).
     """
@@ -249,4 +250,4 @@ def render(
 
     # Channel names come from files and may hold markup.
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_TEMPLATE)
-    return page.render(title=title, notice=RESEARCH_USE, caveat=caveat, sections=sections, facts=facts, tables=tables)
+    return page.render(title=title, notice=RESEARCH_USE, caveats=caveats, sections=sections, facts=facts, tables=tables)

@@ -1,8 +1,9 @@
-"""What was left out: files, channels, and rows and words of tables, each with the reason, as one list."""
+"""What was left out (files, channels, rows and words of tables) and what was kept with a doubt, as lists."""
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +17,11 @@ LEFT_OUT = "left_out.tsv"
 # Of a list on the screen; the table has all.
 MOST_LINES = 20
 
+# What of a recording where something was said of it, and nothing of it left out.
+DOUBTED = "kept, with a doubt"
+# Words of messages that say that something was left out; "leave them out" is advice.
+_LEFT_OUT = re.compile(r"\bleft out\b|\bnot (?:taken|read|used)\b|\bcount as missing\b|\blacks seizures\b")
+
 Row = tuple[str, str, str]  # recording or file, what of it ("" for all of it), and why or what was said
 
 
@@ -24,6 +30,8 @@ def of_recording(name: str, dropped: Mapping[str, str], notes: Sequence[str]) ->
 
     Examples
     --------
+    >>> of_recording("night", {}, ["rows are left out", "seizures overlap"])
+    [('night', '', 'rows are left out'), ('night', 'kept, with a doubt', 'seizures overlap')]
     >>> of_recording("night", {"EKG1": "no electrode", "A2": "marked bad", "EKG2": "no electrode"}, [])
     [('night', 'channels EKG1, EKG2', 'no electrode'), ('night', 'channel A2', 'marked bad')]
     """
@@ -31,7 +39,7 @@ def of_recording(name: str, dropped: Mapping[str, str], notes: Sequence[str]) ->
     for channel, reason in dropped.items():
         channels.setdefault(reason, []).append(channel)
     rows = [(name, f"channel{'s' * (len(of) > 1)} {', '.join(of)}", reason) for reason, of in channels.items()]
-    return [*rows, *((name, "", note) for note in notes)]
+    return [*rows, *((name, "" if _LEFT_OUT.search(note) else DOUBTED, note) for note in notes)]
 
 
 def of_segments(name: str, segments: npt.ArrayLike, why: str) -> list[Row]:
@@ -50,7 +58,7 @@ def not_read(paths: Iterable[Path]) -> tuple[list[Row], list[Row]]:
 
 
 def listing(rows: Iterable[Row], table: Path | None = None) -> list[str]:
-    """The rows as lines, those that several recordings share as one; none where nothing was left out.
+    """The rows as lines, those that several recordings share as one, first what was left out; none without a row.
 
     Examples
     --------
@@ -60,15 +68,17 @@ def listing(rows: Iterable[Row], table: Path | None = None) -> list[str]:
     names: dict[tuple[str, str], list[str]] = {}
     for name, what, why in rows:
         names.setdefault((what, why), []).append(name)
-    lines = []
+    sections: dict[str, list[str]] = {"left out": [], DOUBTED: []}
     for (what, why), of in names.items():
         shared = ", ".join(of[:3]) + (f", … ({len(of)} in all)" if of[3:] else "")
+        section, whole = sections[DOUBTED if what == DOUBTED else "left out"], what in ("", DOUBTED)
         # A message that names its recording needs no name before it.
-        lines.append(f"  {shared}: {what} ({why})" if what else f"  {why if of[0] in why else f'{shared}: {why}'}")
-    if len(lines) > MOST_LINES:
-        where = f", all in {table}" if table is not None else ""
-        lines[MOST_LINES:] = [f"  and {len(lines) - MOST_LINES} more{where}"]
-    return ["left out:", *lines] if lines else []
+        section.append(f"  {why if of[0] in why else f'{shared}: {why}'}" if whole else f"  {shared}: {what} ({why})")
+    where = f", all in {table}" if table is not None else ""
+    for lines in sections.values():
+        if len(lines) > MOST_LINES:
+            lines[MOST_LINES:] = [f"  and {len(lines) - MOST_LINES} more{where}"]
+    return [line for heading, lines in sections.items() if lines for line in (f"{heading}:", *lines)]
 
 
 def write_left_out(folder: Path, rows: Sequence[Row]) -> None:

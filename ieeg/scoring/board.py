@@ -100,13 +100,18 @@ def add_detector(name: str, score: ScoreFunction, *, threshold: float = 0.5) -> 
 
 
 def detectors_at_hand(models: Sequence[str] = ()) -> dict[str, Detector]:
-    """The box's detector, line length, brainmaze where it is installed, folders of models, and what was added."""
+    """The box's detector, line length, brainmaze where it is installed, models and baselines, and what was added."""
     detectors: dict[str, Detector] = {DEMO: Detector(DEMO), LINE_LENGTH: BaselineDetector(LINE_LENGTH)}
     if brainmaze_installed():
         detectors[BRAINMAZE] = BaselineDetector(BRAINMAZE)
     for model in models:
         regression = Path(model) / "regression.json"
-        detectors[model] = Detector(model)
+        detector = detectors[model] = (BaselineDetector if Path(model).suffix == ".json" else Detector)(model)
+        if detector.classes:
+            raise ValueError(
+                f"{model} tells {', '.join(detector.classes)} apart, and a board is of seizures: give folders of "
+                "finetuned models; `mvpformer detect` and then `mvpformer evaluate` score classes"
+            )
         if regression.is_file():
             detectors[f"{model}: regression"] = BaselineDetector(os.fspath(regression))
     return detectors | ADDED

@@ -1,5 +1,6 @@
 """Classes of one's own: from annotated files to spans and scores, on made-up states of different rhythms."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy.signal import butter, sosfilt, welch
 from sklearn import metrics
+from support.edf_files import signals_of
 from support.made_up_recordings import run
 
 pytest.importorskip("edfio")
@@ -203,7 +205,7 @@ def test_what_is_for_seizures_is_refused(lab, tmp_path, capsys):
     ):
         assert run(*command) == 1, command
         message = capsys.readouterr().err.splitlines()[-1]
-        assert any(text in message for text in ("seizures", "no alarms", "is a file, a model is", "baseline")), message
+        assert any(text in message for text in ("seizures", "no alarms", "baseline, which a stream")), message
         assert not output.exists()
 
 
@@ -252,3 +254,30 @@ def test_spans_of_classes_in_another_unit_are_refused(lab, tmp_path, capsys, col
     assert f"night_events.tsv: a class has the {column}" in capsys.readouterr().err
     with pytest.warns(UserWarning, match=r"outside of the recording of 90 s label nothing, and are left out: 2$"):
         class_spans([(90, 5, "sleep"), (-9, 9, "sleep"), (85, 10, "sleep")], ["sleep"], "night", 90.0)
+
+
+def test_a_rhythm_of_all_channels_needs_another_reference_which_the_file_keeps(tmp_path, capsys):
+    """A median reference takes away what all channels share; 20 Hz against noise, as the states here are made."""
+    for seed, name in enumerate(("train", "test")):
+        rng = np.random.default_rng(seed)
+        signal = rng.normal(0.0, 5.0, (4, 120 * RATE))
+        signal[:, 60 * RATE :] += 40 * np.sin(2 * np.pi * 20 * np.arange(60 * RATE) / RATE)
+        marks = [edfio.EdfAnnotation(0, 60, "rest"), edfio.EdfAnnotation(60, 60, "beta")]
+        edfio.Edf(signals_of(["A1", "A2", "A3", "A4"], signal, RATE), annotations=marks).write(tmp_path / f"{name}.edf")
+    model, files = tmp_path / "run" / "classes.json", [tmp_path / "train.edf"]
+    own = ("--preprocessing", '{"reference": null}')
+    assert finetune(tmp_path / "run", ["rest", "beta"], files, *own) == 0
+    arguments = "detect", tmp_path / "test.edf", "--model", model, "-o", tmp_path / "results"
+    assert run(*arguments) == 0
+    folder = tmp_path / "results" / "test"
+    table = pd.read_csv(folder / "probabilities.tsv", sep="\t")
+    assert (table[["rest", "beta"]].idxmax(axis=1) == table["stated"]).all()
+    assert json.loads((folder / "run.json").read_text())["preprocessing"]["reference"] is None
+    assert run(*arguments, *own) == 0
+    assert run(*arguments, "--preprocessing", '{"reference": "bipolar"}') == 1
+    assert 'was trained with the preprocessing {"reference": null}: leave --preprocessing' in capsys.readouterr().err
+    assert finetune(tmp_path / "bad", ["rest", "beta"], files, "--preprocessing", '{"sfreq": 256}') == 1
+    assert "preprocessing.sfreq must be 512 Hz" in capsys.readouterr().err
+    model.write_text(model.read_text().replace("reference", "referent"))
+    assert run(*arguments) == 1
+    assert "preprocessing has no field referent" in capsys.readouterr().err

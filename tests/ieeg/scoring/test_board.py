@@ -12,7 +12,7 @@ from mvpa_ts.ieeg import simulate_recording
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.baselines import BaselineDetector, LineLength
 from mvpa_ts.ieeg.model.seen_subjects import recording_hash, save_training_subjects, subject_hash
-from mvpa_ts.ieeg.scoring.board import ADDED, Added, add_detector, board
+from mvpa_ts.ieeg.scoring.board import ADDED, Added, add_detector, board, detectors_at_hand
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
 
@@ -92,6 +92,12 @@ def test_recordings_that_trained_a_detector_are_named(tmp_path):
     assert result.trained == {"taught": said}
     result.save(tmp_path)
     assert f"taught {said}" in (tmp_path / "board.html").read_text(encoding="utf-8")
+
+
+def test_a_file_of_a_baseline_is_a_detector(tmp_path):
+    LineLength(3.0).save(tmp_path / "line-length.json")
+    name = str(tmp_path / "line-length.json")
+    assert detectors_at_hand([name])[name].baseline.quiet == 3.0
 
 
 def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys):
