@@ -33,7 +33,7 @@ from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.guards import check_regular, damage_is_an_error
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts, real_numbers, with_notes
-from mvpa_ts.ieeg.recordings.units import stated_units, types_by_units, with_units_of_table
+from mvpa_ts.ieeg.recordings.units import known_unit, stated_units, types_by_units, with_units_of_table
 
 if TYPE_CHECKING:
     import mne
@@ -157,7 +157,7 @@ def read_recording(
     _check_header(path, truncated)
     with damage_is_an_error(path):
         location = bids.bids_path(path)
-        raw, dropped, kept, units = _read_raw(path, location, rate, channels)
+        raw, dropped, kept, units = _read_raw(path, location, rate, channels, unit)
         # A damaged count of samples would make days of a file of seconds, and every step after this would read them.
         stored = sum(os.path.getsize(file) for file in raw.filenames if file)
         if raw.n_times * len(raw.ch_names) > 1000 * stored:
@@ -398,7 +398,7 @@ def _stem(path: Path) -> str:
 
 
 def _read_raw(
-    path: Path, location: Any, rate: float | None, channels: Sequence[str] | None
+    path: Path, location: Any, rate: float | None, channels: Sequence[str] | None, unit: str | None
 ) -> tuple[mne.io.BaseRaw, dict[str, str], list[str], dict[str, str] | None]:
     """The file as a Raw with EEG channels at their own rate, what is left out and why, what is kept, stated units."""
     table = bids.sidecar(path, location, "channels.tsv")
@@ -450,6 +450,16 @@ def _read_raw(
             written = dict(zip(names_of, texts, strict=False))
             units = {name: written.get(name, "") if text == "n/a" else text for name, text in units.items()}
         units = with_units_of_table(units, {row["name"]: row.get("units", "") for row in rows.values()}, str(table))
+        odd = [name for name in names if known_unit(units.get(name, "")) is None]
+        # Where the caller names channels or their unit, the error of `microvolt_scales` says what is wrong with these.
+        if channels is None and unit is None and 0 < len(odd) < len(names):
+            warn(
+                f"{path.name}: channels without a known unit are left out: {listed(odd)}. If they are EEG, name their "
+                "unit (--unit)"
+            )
+            raw.set_channel_types(dict.fromkeys(odd, "misc"), on_unit_change="ignore", verbose="error")
+            dropped |= {name: f"its unit, {units.get(name, '')!r}, is no known voltage" for name in odd}
+            names = [name for name in names if name not in odd]
     return raw, dropped, names, units
 
 

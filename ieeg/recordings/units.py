@@ -40,7 +40,7 @@ def with_units_of_table(units: Mapping[str, str], table: Mapping[str, str], wher
     """
     merged, differ = dict(units), []
     for channel, unit in table.items():
-        scale, of_file = _known(unit), _known(units.get(channel, ""))
+        scale, of_file = known_unit(unit), known_unit(units.get(channel, ""))
         if scale is not None and of_file is None:
             merged[channel] = unit
         elif scale is not None and scale != of_file:
@@ -60,14 +60,14 @@ def types_by_units(raw: mne.io.BaseRaw, units: Sequence[str]) -> dict[str, str]:
         for name, kind, unit in zip(raw.ch_names, raw.get_channel_types(), units, strict=False)
         if kind == "misc" and unit not in NO_VOLTAGE
     }
-    voltage = [name for name, unit in odd.items() if _known(unit) is not None]
+    voltage = [name for name, unit in odd.items() if known_unit(unit) is not None]
     if not voltage and "eeg" not in raw.get_channel_types():
         voltage = [*odd]
     raw.set_channel_types(dict.fromkeys(voltage, "eeg"), on_unit_change="ignore", verbose="error")
     return {name: unit for name, unit in odd.items() if name not in voltage}
 
 
-def _known(unit: str) -> float | None:
+def known_unit(unit: str) -> float | None:
     """Microvolts in one of a unit, None where it is none that we know."""
     try:
         return microvolts(unit)
@@ -136,7 +136,7 @@ def _check_joined(raw: mne.io.BaseRaw, channels: Sequence[str], name: str) -> No
         alone = mne.io.read_raw(file, preload=False, verbose="error")
         factors, stated = _factors(alone), stated_units(alone) or {}
         for channel in channels:
-            if (scale := _known(stated.get(channel, ""))) is not None and channel in factors:
+            if (scale := known_unit(stated.get(channel, ""))) is not None and channel in factors:
                 made[channel].add(scale / factors[channel])
     if wrong := [channel for channel, scales in made.items() if len(scales) > 1]:
         raise ValueError(

@@ -142,15 +142,21 @@ class TestUnits:
     @pytest.mark.parametrize("stated", [["uV", "uV", "uV", ""], ["uV", "", "furlong", ""]])
     def test_those_that_are_missing_are_said(self, tmp_path, stated, unit, scale):
         path = self.write(tmp_path / "some.edf", stated)
+        others = [f"A{i}" for i, text in enumerate(stated, 1) if text != "uV"]
+        with pytest.warns(UserWarning, match=f"without a known unit are left out: {', '.join(others)}. If they are"):
+            recording = read_recording(path)
+        assert [*recording.dropped] == others
+        assert recording.channel_names == tuple(f"A{i}" for i, text in enumerate(stated, 1) if text == "uV")
+        assert np.isclose(self.amplitudes(recording), np.abs(sine(3, 256)).max(), rtol=1e-3).all()
         with pytest.raises(ValueError, match=r"unknown unit .* of channels .*: name it, --unit"):
-            read_recording(path)
+            read_recording(path, channels=["A1", others[0]])
         expected = np.abs(sine(3, 256)).max() * np.array([1.0 if one == "uV" else scale for one in stated])
         np.testing.assert_allclose(self.amplitudes(read_recording(path, unit=unit)), expected, rtol=1e-3)
 
     def test_one_with_a_number_is_named(self, tmp_path):
         path = self.write(tmp_path / "some.edf", ["10uV", "uV"])
         with pytest.raises(ValueError, match=r"unknown unit \['10uV'\] of channels"):
-            read_recording(path)
+            read_recording(path, channels=["A1", "A2"])
         with pytest.warns(UserWarning, match=r"channels in \['10uV'\] are read as µV, as unit \(--unit\) says"):
             read_recording(path, unit="µV")
 
@@ -365,7 +371,8 @@ class TestGDF:
             read_recording(path, unit="mV")
         path = self.write(tmp_path / "y.gdf", [100, 200], ["uV", "?"], [256, 256])
         with pytest.raises(ValueError, match=r"y: unknown unit \[''\] of channels \['A2'\]"):
-            read_recording(path)
+            read_recording(path, channels=["A1", "A2"])
+        assert read_recording(path).dropped == {"A2": "its unit, '', is no known voltage"}
         np.testing.assert_allclose(read_recording(path, unit="nV").read(7, 8), [[100], [0.2]], rtol=1e-6)
 
     def test_rates_that_differ_are_refused(self, tmp_path):
