@@ -443,7 +443,8 @@ def check_times(
     """
     seizures = [(onset, length) for onset, length, text in events if is_seizure(text, words)]
     units = {"milliseconds": 1000.0} | ({} if sfreq is None else {"samples": sfreq})
-    outside = [onset for onset, _ in seizures if onset > duration]
+    # Times are rounded, and clocks differ: a second beyond the end is no other unit.
+    outside = [onset for onset, _ in seizures if onset > duration + 1]
     # A seizure may reach beyond the end of a recording that was cut, but not by hours.
     long = [
         length

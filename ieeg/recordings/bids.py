@@ -43,7 +43,7 @@ def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
         header = [name.strip().lower() for name in rows.fieldnames or ()]
         rows.fieldnames = header
         check_once(path, header)
-        table = [{key: row[key] or "" for key in header} for row in rows]
+        table = [{key: (row[key] or "").strip("\0 ") for key in header} for row in rows]
     except csv.Error as error:
         raise ValueError(f"{path} is not a text table with tabs between its columns ({error})") from None
     if missing := [column for column in columns if column not in header]:
@@ -236,7 +236,14 @@ def read_participant(root: Path, subject: str) -> dict[str, Any]:
     table = root / "participants.tsv"
     if not table.is_file():
         return {}
-    row = next((row for row in read_tsv(table, ()) if row.get("participant_id") == subject), {})
+    try:
+        rows = [row for row in read_tsv(table, ("participant_id",)) if row["participant_id"] == subject]
+        if any(row != rows[0] for row in rows):
+            raise ValueError(f"{table} has several rows of {subject}, which differ: leave the right one")
+    except (ValueError, OSError) as error:  # age and sex score nothing: no recording is left unread for them
+        warn(f"age, sex and handedness are not read: {error}")
+        return {}
+    row = rows[0] if rows else {}
     participant: dict[str, Any] = {key: row[key] for key in ("sex", "hand") if row.get(key) not in (None, "", "n/a")}
     with suppress(KeyError, TypeError, ValueError):
         participant["age"] = float(row["age"])
@@ -323,10 +330,14 @@ def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, 
         # They only place the channels in a figure: no recording is left unread for them.
         warn(f"no positions of electrodes: {error}")
         return {}
-    positions = {}
+    positions: dict[str, tuple[float, float, float]] = {}
+    twice = []
     for row in rows:
         with suppress(ValueError):
-            position = float(row["x"]), float(row["y"]), float(row["z"])
-            if all(map(math.isfinite, position)):  # "NaN" is what MATLAB writes for n/a
-                positions[plain_name(row["name"])] = position
-    return positions
+            position, name = (float(row["x"]), float(row["y"]), float(row["z"])), plain_name(row["name"])
+            # "NaN" is what MATLAB writes for n/a.
+            if all(map(math.isfinite, position)) and positions.setdefault(name, position) != position:
+                twice.append(name)
+    if twice:
+        warn(f"no positions of {listed(twice)}: {table} has several of them, which differ")
+    return {name: position for name, position in positions.items() if name not in twice}

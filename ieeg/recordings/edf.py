@@ -51,9 +51,9 @@ def read_header(path: Path) -> Header:
         head = file.read(256)
         try:
             signals = int(head[252:256])
-            labels = tuple(file.read(16).decode("latin-1").strip() for _ in range(signals))
+            labels = tuple(_text(file.read(16)) for _ in range(signals))
             file.seek(256 + 96 * signals)
-            units = tuple(file.read(8).decode("latin-1").strip() for _ in range(signals))
+            units = tuple(_text(file.read(8)) for _ in range(signals))
             limits = tuple(float(file.read(8).replace(b",", b".")) for _ in range(2 * signals))
             file.seek(256 + 216 * signals)
             return Header(
@@ -69,6 +69,14 @@ def read_header(path: Path) -> Header:
             )
         except ValueError as error:  # it quotes what stands in the file, so it is only in __cause__
             raise ValueError(f"{path} is not an EDF file, or its header is truncated or damaged") from error
+
+
+def _text(field: bytes) -> str:
+    """A field of the header, some of which are in UTF-8, or padded with zeros in place of spaces."""
+    try:
+        return field.decode("utf-8").strip("\0 ")
+    except UnicodeDecodeError:
+        return field.decode("latin-1").strip("\0 ")
 
 
 def check_edf(path: Path, truncated: str = "error") -> Header:

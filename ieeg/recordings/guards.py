@@ -96,7 +96,8 @@ def damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
     except Exception as error:  # MNE and HDF5 raise every kind
         file = Path(path)
         # Our own errors name the file first and pass unchanged. All others may quote what stands in the file.
-        names = f"{file.parent}{os.sep}", file.name.partition(".")[0]
+        # Tables of a BIDS data set lie in the folders above.
+        names = (*(f"{parent}{os.sep}" for parent in file.parents), file.name.partition(".")[0])
         if isinstance(error, ValueError) and str(error).startswith(names):
             raise
         why = f"truncated, damaged or not what its name says ({type(error).__name__})"

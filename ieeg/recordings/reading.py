@@ -467,7 +467,10 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
     """The file as a lazy Raw; of an EDF file these channels only, by the names that MNE gave them."""
     import mne
 
-    options: dict[str, Any] = {} if include is None else {"include": list(include), "exclude_after_unique": True}
+    options: dict[str, Any] = {}
+    if include is not None:  # by names as here, and as they stand in a file that pads them with zeros
+        names = [*include, *(name.ljust(16, "\0") for name in include)]
+        options = {"include": names, "exclude_after_unique": True}
     is_edf = path.suffix.lower() in edf.EDF_SUFFIXES
     # Which any bytes are; the annotations are read anew below.
     options |= {"encoding": "latin1"} if is_edf else {}
@@ -484,6 +487,9 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
             else:
                 raise
         if is_edf:
+            # Of a name that is padded with zeros MNE does not see that it is of the annotations.
+            raw.rename_channels({name: name.strip("\0 ") for name in raw.ch_names if "\0" in name})
+            raw.drop_channels([name for name in raw.ch_names if name in edf.ANNOTATIONS])
             # MNE also cuts annotations to the recording; `stated_seizures` does so too, but says what it leaves out.
             raw.annotations.delete(range(len(raw.annotations)))
             if marks := edf.read_annotations(path, raw.ch_names):

@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 import numpy as np
@@ -121,9 +122,11 @@ class Recording:
         bad_spans: Sequence[Interval] = (),
         notes: Sequence[str] = (),
     ) -> None:
-        self.channel_names = tuple(channel_names)
-        if isinstance(channel_names, str) or not all(isinstance(channel, str) for channel in self.channel_names):
+        names = tuple(channel_names)
+        if isinstance(channel_names, str) or not all(isinstance(channel, str) for channel in names):
             raise ValueError(f"{name}: channel_names must be a list of names, got {channel_names!r:.100}")
+        # Programs that store texts of one length fill them with zeros.
+        self.channel_names = tuple(channel.rstrip("\0") for channel in names)
         number = isinstance(sfreq, (int, float, np.integer, np.floating)) and not isinstance(sfreq, bool)
         if not number or not MIN_RATE <= sfreq <= MAX_RATE:
             raise ValueError(f"{name}: sfreq must lie between {MIN_RATE:g} and {MAX_RATE:g} Hz, got {sfreq!r}")
@@ -139,7 +142,7 @@ class Recording:
         self.source = source
         self.sfreq = float(sfreq)
         self.num_samples = int(num_samples)
-        self.subject = subject
+        self.subject = subject.rstrip("\0") if isinstance(subject, str) else subject
         self.name = name
         self.metadata = dict(metadata or {})
         self.preprocessed = preprocessed
@@ -187,6 +190,8 @@ class Recording:
         ValueError
             The range leaves the recording, or a channel is unknown.
         """
+        if not (isinstance(start, Integral) and isinstance(stop, Integral)):
+            raise ValueError(f"{self.name}: start and stop must be whole numbers, got {start!r} and {stop!r}")
         if not 0 <= start <= stop <= self.num_samples:
             raise ValueError(f"{self.name} has samples [0, {self.num_samples}), asked for [{start}, {stop})")
         indices = self._indices if channels is None else self._indices[self.index(channels)]
@@ -219,6 +224,8 @@ class Recording:
 
     def crop(self, start: float, stop: float) -> Recording:
         """Seconds [start, stop) as a new recording, whose times count from its start."""
+        if not (isinstance(start, Real) and isinstance(stop, Real)):
+            raise ValueError(f"{self.name}: start and stop must be numbers of seconds, got {start!r} and {stop!r}")
         if not 0 <= start < stop:
             raise ValueError(f"{self.name}: start must be at least 0 and lie before stop, got {start} and {stop} s")
         first, last = round(start * self.sfreq), min(round(stop * self.sfreq), self.num_samples)

@@ -462,6 +462,15 @@ def test_times_that_are_no_seconds_are_refused(tmp_path, row, message):
         read_recording(path)
 
 
+def test_a_seizure_at_the_very_end_is_in_seconds(tmp_path):
+    """Clocks differ, and times are rounded: 300.4 s of 300 s are no milliseconds."""
+    quiet = simulate_recording("S01", num_channels=2, duration=300.0, num_seizures=0)
+    path, table = write_edf(quiet, tmp_path / "x.edf"), tmp_path / "x_events.tsv"
+    table.write_text("onset\tduration\ttrial_type\n100\t20\tsz\n300.4\t5\tsz\n")
+    with pytest.warns(UserWarning, match=r"seizures outside of the recording.* are left out: at 300\.4 s"):
+        assert read_recording(path).seizures == ((100.0, 120.0),)
+
+
 @pytest.mark.parametrize(("rate", "differs"), [(256.0, False), (512.0, True)])
 def test_a_sample_that_contradicts_its_onset_is_said(tmp_path, rate, differs):
     """The table is of 256 Hz: at 512 Hz its sample 25600 is at 50 s."""

@@ -269,3 +269,18 @@ def test_tables_beside_files_and_folders():
     names = {"s1.edf": "s1", "s1_raw.fif.gz": "s1_raw", "sub-1_task-x_ieeg.vhdr": "sub-1_task-x", "ID01": "ID01"}
     for name, stem in names.items():
         assert beside(Path("data") / name, "events.tsv") == Path("data") / f"{stem}_events.tsv"
+
+
+def test_a_subject_of_several_rows_and_errors_in_tables_of_the_folders_above(tmp_path):
+    """In BIDS a participant_id is there once; of two that differ neither counts."""
+    path, table = data_set(tmp_path, ["A1"], [row("A1")]), tmp_path / "participants.tsv"
+    for rows, age in (("sub-01\t30\nsub-01 \t30\n", 30.0), ("sub-02\t9\nsub-01\0\t30\n", 30.0)):
+        table.write_text(f"participant_id\tage\n{rows}")
+        assert read_recording(path).metadata["age"] == age
+    for text in ("participant_id\tage\nsub-01\t30\nsub-01\t45\n", "participant_id\tage\tage\nsub-01\t3\t4\n"):
+        table.write_text(text)
+        with pytest.warns(UserWarning, match=r"age, sex and handedness are not read: .*participants\.tsv has"):
+            assert "age" not in read_recording(path).metadata
+    (tmp_path / "task-x_events.tsv").write_text("when\ttrial_type\n1\tsz\n")
+    with pytest.raises(ValueError, match=r"task-x_events\.tsv has no column onset"):
+        read_recording(path)

@@ -160,6 +160,24 @@ class TestUnits:
         with pytest.warns(UserWarning, match=r"channels in \['10uV'\] are read as µV, as unit \(--unit\) says"):
             read_recording(path, unit="µV")
 
+    @pytest.mark.filterwarnings("ignore:.*is the unit right")
+    @pytest.mark.parametrize("rate", [256, 8])
+    def test_fields_that_are_filled_with_zeros_or_in_utf8(self, tmp_path, rate):
+        """As C programs write them; the seizure of a list whose name ends in a zero is not lost."""
+        path, utf8 = tmp_path / "zeros.edf", "µV".encode()
+        signals = [signal("A1", sine(3, rate), rate), signal("A2", sine(3, rate), rate), signal("EKG", sine(3, 64), 64)]
+        edfio.Edf(signals, annotations=[edfio.EdfAnnotation(3, 4, "seizure")]).write(path)
+        content = path.read_bytes()
+        for text in ("A1", "A2", "EKG", "EDF Annotations"):
+            content = content.replace(text.encode().ljust(16), text.encode().ljust(16, b"\0"), 1)
+        content = content.replace(b"uV".ljust(8), b"mV".ljust(8, b"\0"), 1).replace(b"uV".ljust(8), utf8.ljust(8), 1)
+        path.write_bytes(content)
+        recording = read_recording(path)
+        assert (recording.channel_names, [*recording.dropped]) == (("A1", "A2"), ["EKG"])
+        assert recording.seizures == ((3.0, 7.0),)
+        truth = np.abs(sine(3, rate)).max()
+        np.testing.assert_allclose(np.abs(recording.read(0, rate * SECONDS)).max(1), [1e3 * truth, truth], rtol=1e-3)
+
     def test_of_a_raw(self, tmp_path):
         raw = mne.io.read_raw_edf(self.write(tmp_path / "stated.edf", ["uV", "uV"]), verbose="error")
         truth = np.abs(sine(3, 256)).max()

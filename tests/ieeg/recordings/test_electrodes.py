@@ -44,3 +44,8 @@ def test_of_several_tables_none_is_taken_and_it_is_said(tmp_path):
     (tmp_path / "sub-01_space-MNI_electrodes.tsv").write_text(GOOD)
     with pytest.warns(UserWarning, match="several tables of them, sub-01_space-ACPC_electrodes.tsv, sub-01_space-MNI"):
         assert electrode_positions(file) == {}
+
+
+def test_of_two_positions_of_a_contact_none_is_taken_and_it_is_said(tmp_path):
+    with pytest.warns(UserWarning, match="no positions of A1: .* has several of them, which differ"):
+        assert electrode_positions(write(tmp_path, f"{GOOD}A1\t9\t9\t9\nB1\t4\t5\t6\n")) == {"B1": (4.0, 5.0, 6.0)}

@@ -145,3 +145,19 @@ def test_half_precision_and_pairs_that_are_read_once():
     assert halves.seizures == ((2.0, 3.0), (5.0, 6.0))
     with pytest.raises(ValueError, match="sfreq must lie between"):
         Recording.from_array(x, True, ["A1"], "µV")
+
+
+@pytest.mark.parametrize("start", ["1", None, [1]])
+def test_what_is_no_number_is_named(start):
+    recording = as_recording((noise(), 512.0))
+    with pytest.raises(ValueError, match=r"start and stop must be numbers of seconds, got .* and 2"):
+        recording.crop(start, 2)
+    for odd in (start, 1.5):
+        with pytest.raises(ValueError, match=r"start and stop must be whole numbers, got .* and 2"):
+            recording.read(odd, 2)
+    assert recording.crop(np.float32(1), np.int64(2)).num_samples == recording.read(np.int64(0), 512).shape[1] == 512
+
+
+def test_names_that_are_filled_with_zeros():
+    recording = Recording.from_array(noise(), 512.0, ["A1\0\0", "A2\0", "A10"], "µV", subject="S1\0")
+    assert (recording.channel_names, recording.subject) == (("A1", "A2", "A10"), "S1")
