@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpa_ts.files import write_csv
-from mvpa_ts.ieeg.commands.main import (
-    CommandError,
-    CommandParser,
-    add_reading_options,
-    preprocessing_changes,
-    reading_options,
-    recordings_in,
-)
+from mvpa_ts.ieeg.commands import main as common
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.constants import CLASSES, LINE_LENGTH, MARKED_BAD
 from mvpa_ts.ieeg.detection.saved import PROBABILITIES, STATED, classes_of, read_run
 from mvpa_ts.ieeg.events import class_labels, segment_labels
@@ -46,8 +41,8 @@ def train_classes(arguments: list[str]) -> None:
     parser.add_argument("--recordings", nargs="+", required=True, help="files and folders that train")
     parser.add_argument("--validation-recordings", nargs="+", default=[], help="others, which show how good it is")
     parser.add_argument("--output", required=True, help="folder for the detector")
-    parser.add_argument("--preprocessing", type=preprocessing_changes, default="{}", help="as for detect; it is kept")
-    add_reading_options(parser)
+    parser.add_argument("--preprocessing", type=common.preprocessing_changes, default="{}", help="as for detect, kept")
+    common.add_reading_options(parser)
     options = parser.parse_args(arguments)
     from mvpa_ts.ieeg.detection.baselines import BaselineDetector, ClassRegression
     from mvpa_ts.ieeg.detection.features import blocks, segment_features
@@ -60,11 +55,11 @@ def train_classes(arguments: list[str]) -> None:
         needs = f"--classes needs two names or more, each once, and neither onset nor {STATED}"
         raise CommandError(f"{needs}, got {given}; n/a is no name")
     reader = BaselineDetector(LINE_LENGTH, options.preprocessing)  # segments as detection makes them
-    listed = (recordings_in(paths).values() for paths in (options.recordings, options.validation_recordings))
+    listed = (common.recordings_in(paths).values() for paths in (options.recordings, options.validation_recordings))
     train, held_out = ([file for files in of_each for file in files] for of_each in listed)
     check_lists(train, held_out)
     files, count = [*train, *held_out], len(train)
-    recordings = [read_recording(file, **reading_options(options)) for file in files]
+    recordings = [read_recording(file, **common.reading_options(options)) for file in files]
     check_copies(recordings[:count], recordings[count:])
     segments = [reader.segments(recording) for recording in recordings]
     stated = [read_classes(file, item, names, options.truncated) for file, item in zip(files, recordings, strict=True)]
@@ -78,7 +73,7 @@ def train_classes(arguments: list[str]) -> None:
             where = "--validation-recordings alone hold" if number in validated else "no recording holds"
             raise CommandError(f"{where} a span whose text is {name!r}, which --recordings need to learn this class")
     features = np.concatenate([segment_features(*block) for item in segments[:count] for block in blocks(item)])
-    regression = ClassRegression.fit(names, features, trained, options.preprocessing)
+    regression = replace(ClassRegression.fit(names, features, trained), preprocessing=options.preprocessing)
     regression.save(output / f"{CLASSES}.json")
     subjects = {seen_subjects.subject_hash(item.subject_name) for item in recordings[:count]}
     seen_subjects.save_training_subjects(output, subjects, map(seen_subjects.recording_hash, recordings[:count]))

@@ -12,6 +12,7 @@ from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.commands.main import channel_choice, names_baseline, read_named
 from mvpa_ts.ieeg.detection.rules import OnlineRule
 from mvpa_ts.ieeg.detection.saved import STATED
+from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.ieeg.events import class_labels
 from mvpa_ts.ieeg.recordings.bids import electrode_positions
 from mvpa_ts.ieeg.recordings.left_out import Row, of_recording
@@ -114,7 +115,11 @@ class ScoringTask:
             recording = add_noise(recording, self.noise)
         segments = detector.segments(recording)
         table = output.suffix == ".tsv"
-        store = None if table or detector.classes else output / STORE
+        store = None if table else output / STORE
+        if store is not None and detector.classes:
+            # It keeps no probability of classes, but refuses the place of another recording or detector.
+            with ProbabilityStore(store, detector.store_settings(segments), segments.starts):
+                store = None
         detection = detector.detect_segments(segments, store=store, progress=progress)
         if table:
             detection.save_events(output, clock=self.clock)

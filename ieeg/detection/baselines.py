@@ -37,6 +37,7 @@ from mvpa_ts.ieeg.detection.rules import RULES
 from mvpa_ts.ieeg.events import Floats, merge_events, segment_labels
 from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, changed_preprocessing
+from mvpa_ts.ieeg.recordings.levels import say
 from mvpa_ts.ieeg.recordings.recording import Recording
 
 # Line length (µV a sample at 512 Hz) at which line length alone says 0.5, where no quiet recording of the patient is at
@@ -185,13 +186,7 @@ class ClassRegression(Baseline):
             raise ValueError("weights must have a row for each of names, and scale must be positive")
 
     @classmethod
-    def fit(
-        cls,
-        names: Sequence[str],
-        features: Floats,
-        labels: npt.NDArray[np.intp],
-        preprocessing: Mapping[str, Any] | None = None,
-    ) -> ClassRegression:
+    def fit(cls, names: Sequence[str], features: Floats, labels: npt.NDArray[np.intp]) -> ClassRegression:
         """Fit it to segments [n, 18] of all classes; labels below 0 are none."""
         scored = (labels >= 0) & ~np.isnan(features).any(1)
         if missing := [name for number, name in enumerate(names) if number not in labels[scored]]:
@@ -199,7 +194,7 @@ class ClassRegression(Baseline):
         center, scale, weights, bias = _fitted(features[scored], labels[scored], features[scored])
         if len(weights) == 1:  # of two classes sklearn has the odds of the second
             weights, bias = np.vstack([0 * weights, weights]), np.append(0.0, bias)
-        return cls([*names], *(values.tolist() for values in (center, scale, weights, bias)), preprocessing or {})
+        return cls([*names], *(values.tolist() for values in (center, scale, weights, bias)))
 
     def probabilities(self, segments: Segments, first: int = 0) -> Iterator[Floats]:
         """Probability of each class [n, K], block by block; NaN without a valid channel."""
@@ -420,14 +415,15 @@ class BaselineDetector(Detector):
         if isinstance(self.baseline, LineLength) and share > 0.5:
             limit = self.baseline.level * self.threshold / (1.0 - self.threshold)
             level = "the level of the patient (--model line-length, with the file that finetune wrote) or "
-            warn(
+            say(
+                segments.recording,
                 f"{segments.recording.name}: {share:.0%} of the segments "
                 f"{'outside of its seizures ' if detection.reference else ''}are positive. Unless the file is "
                 f"nearly all seizure, its background is strong: channels change by more than "
                 f"{readable(limit)} µV from sample to sample, which here counts as a seizure. Then take "
-                f"{level if self.baseline.quiet is None else ''}a higher --threshold"
+                f"{level if self.baseline.quiet is None else ''}a higher --threshold",
             )
-        return detection
+        return replace(detection, provenance=replace(detection.provenance, notes=segments.recording.notes))
 
     def _scored(self, segments: Segments, first: int) -> Iterator[Floats]:
         return self.baseline.probabilities(segments, first)

@@ -125,10 +125,10 @@ def warn_of_mixed(folders: Iterable[Path]) -> None:
     for folder in folders:
         with suppress(ValueError):  # a damaged one is named where it is scored
             run = read_run(folder)
-            settings = {"model": run["model"]["weights"], "rules or threshold": run["rules"]}
+            read = run["preprocessing"]
+            settings = {"model": run["model"]["weights"], "rules or threshold": run["rules"], "band": read.get("band")}
             # A notch is measured in each recording, and SWEC comes filtered, so neither tells settings apart.
-            settings["band"] = run["preprocessing"].get("band")
-            settings["montage"] = run["preprocessing"].get("reference") == "bipolar"
+            settings["montage"] = read.get("reference") == "bipolar"
             for kind, value in settings.items():
                 if value is not None:
                     kinds.setdefault(kind, {}).setdefault(repr(value), folder)

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import Flags, Floats, segment_labels
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, default_preprocessing, warn_of_low_rate
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
-from mvpa_ts.ieeg.recordings.levels import CHANGES, changes_in_words
+from mvpa_ts.ieeg.recordings.levels import CHANGES, changes_in_words, say
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 from mvpa_ts.ieeg.recordings.recording import Signal
 
@@ -189,8 +188,7 @@ class Segments:
         # The middle one of 25 s: shorter artefacts are common.
         text = changes_in_words(self.recording, self.channel_names, self.starts, self._levels, SEGMENT_SECONDS, 5)
         if text:
-            self.recording.notes += (text,)
-            warn(text)
+            say(self.recording, text)
 
     def _fill(self, signal: Signal, bad: Floats, segment: int, start: int, stop: int, kept_from: int) -> None:
         """Samples [start, stop) into `signal`, from `segment` of it on; the bad ones are counted in `bad` [n, C].

@@ -57,10 +57,8 @@ def read_channel_table(path: Path) -> list[Row]:
     """Rows of a channels.tsv; a name that appears twice gets the numbers that MNE gives to such channels."""
     table = read_tsv(path, ("name", "type"))
     # MNE numbers channels of one name, and the table must follow it to be matched.
-    for row in table:
-        row["name"] = row["name"].strip()
     often = Counter(row["name"] for row in table)
-    states = {row.get("status", "").strip() for row in table} - {""}
+    states = {row.get("status", "") for row in table} - {""}
     if odd := sorted(state for state in states if state.lower() not in ("good", "bad", "n/a")):
         warn(
             f"{path}: a status must be good, bad or n/a, got {', '.join(map(repr, odd[:5]))}: such a channel is "
@@ -124,14 +122,14 @@ def apply_rows(raw: mne.io.BaseRaw, rows: Mapping[str, Row]) -> None:
     """Give channels, whose names are still the file's, the name, type and state of their rows."""
     bad = set(raw.info["bads"])
     for name in raw.ch_names:
-        state = rows.get(name, {}).get("status", "").strip().lower()
+        state = rows.get(name, {}).get("status", "").lower()
         # The table overrules the file; a state that is n/a leaves what the file says.
         if state in ("good", "bad"):
             bad = bad | {name} if state == "bad" else bad - {name}
     raw.info["bads"] = [name for name in raw.ch_names if name in bad]
     row_of = {name: row for name, row in rows.items() if name in raw.ch_names}
     raw.set_channel_types(
-        {name: _TYPES.get(row["type"].strip().upper(), "misc") for name, row in row_of.items()},
+        {name: _TYPES.get(row["type"].upper(), "misc") for name, row in row_of.items()},
         on_unit_change="ignore",
         verbose="error",
     )
@@ -220,7 +218,7 @@ def bids_root(path: Path) -> Path | None:
 def stated_filters(table: Path, sfreq: float) -> dict[str, float]:
     """Narrowest filters of brain channels by a channels.tsv, as MNE calls them; none where it states none (Hz)."""
     kinds = {"SEEG", "ECOG", "DBS", "EEG"}
-    rows = [row for row in read_tsv(table, ("type",)) if row["type"].strip().upper() in kinds]
+    rows = [row for row in read_tsv(table, ("type",)) if row["type"].upper() in kinds]
     bounds: dict[str, list[float]] = {"low_cutoff": [], "high_cutoff": []}
     for column, values in bounds.items():
         for row in rows:
@@ -284,7 +282,7 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
             # A BrainVision recording may be listed by any of its three files.
             if Path(row["filename"]).stem == path.stem and row.get("acq_time", "n/a") not in ("", "n/a"):
                 try:
-                    start = datetime.fromisoformat(row["acq_time"].strip())
+                    start = datetime.fromisoformat(row["acq_time"])
                     # A date alone would be midnight.
                     if ":" not in row["acq_time"]:
                         raise ValueError

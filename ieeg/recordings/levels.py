@@ -70,13 +70,13 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
     said = f"{recording.name}: the channels' median standard deviation is {readable(level)} µV"
     x, deviations = x[alive], deviations[alive]
     if not PLAUSIBLE_UV[0] <= level <= PLAUSIBLE_UV[1]:
-        _say(recording, f"{said}, {usual}: is the unit right?")
+        say(recording, f"{said}, {usual}: is the unit right?")
     elif level > WHITE_UV and np.median(np.nanvar(np.diff(x), axis=1) / deviations**2) > WHITE_RATIO:
-        _say(recording, f"{said} ({usual}), and they are white noise: is an electrode connected?")
+        say(recording, f"{said} ({usual}), and they are white noise: is an electrode connected?")
     names = [name for name, usable in zip(recording.channel_names, alive, strict=True) if usable]
     loud = [name for name, deviation in zip(names, deviations, strict=True) if deviation > PLAUSIBLE_UV[1] >= level]
     if loud:
-        _say(
+        say(
             recording,
             f"{recording.name}: {listed(loud)} have a standard deviation of up to "
             f"{readable(deviations.max())} µV where the other channels have {readable(level)} µV ({usual}): leave them "
@@ -85,14 +85,14 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
     _warn_of_steps(recording, names, x)
     at = np.isfinite(x).any(0)  # a sample that all channels lack has no median
     if len(x) > 1 and np.nanvar(x[:, at] - np.nanmedian(x[:, at], axis=0)) < SAME_SHARE * level**2:
-        _say(
+        say(
             recording,
             f"{recording.name}: all {len(x)} channels hold the same signal, of which a median reference leaves nothing",
         )
     elif copied := _copies(x):
         sizes = [f"{name} ({readable(deviation)} µV)" for name, deviation in zip(names, deviations, strict=True)]
         pairs = [f"{sizes[copy]} as {sizes[first]}" for first, copy in copied]
-        _say(
+        say(
             recording,
             f"{recording.name}: channels hold the same signal as another one, if with another gain: {listed(pairs)}; "
             "one signal counts twice. Leave the copies out (--channels, or mark them bad)",
@@ -115,9 +115,9 @@ def _warn_of_steps(recording: Readable, names: Sequence[str], x: NDArray[np.floa
                 cut.append(f"{name} ({share:.0%} of its samples are {readable(end)} µV)")
                 break
     if cut:
-        _say(recording, f"{recording.name}: channels are cut off at a limit of the amplifier or file: {listed(cut)}")
+        say(recording, f"{recording.name}: channels are cut off at a limit of the amplifier or file: {listed(cut)}")
     if coarse:
-        _say(
+        say(
             recording,
             f"{recording.name}: channels have few different values: {listed(coarse)}. Was the file written with the "
             "right range (physical and digital minimum and maximum)?",
@@ -134,7 +134,7 @@ def _warn_of_changes(recording: Readable, pieces: int) -> None:
         return
     levels = np.array([_deviations(recording.read(start, start + length)) for start in starts.tolist()])
     if text := changes_in_words(recording, recording.channel_names, starts / recording.sfreq, levels, 1.0, 3):
-        _say(recording, text)
+        say(recording, text)
 
 
 def changes_in_words(
@@ -190,9 +190,9 @@ def _quiet(recording: Readable, times: NDArray[np.floating], seconds: float) -> 
     return quiet
 
 
-def _say(recording: Readable, text: str) -> None:
-    """Warn, and note on the recording that this was said."""
-    recording.notes += (text,)
+def say(recording: Readable, text: str) -> None:
+    """Warn, and note on the recording that this was said, once."""
+    recording.notes = tuple(dict.fromkeys((*recording.notes, text)))
     warn(text)
 
 

@@ -228,8 +228,7 @@ def _files(path: Path) -> tuple[Path | None, list[Path]]:
         raise ValueError(f"{folder} holds several total files, {[t.name for t in totals]}: pass the path of one")
     parts = [(match, file) for file in folder.glob("*_part_*.h5") if (match := _PART.fullmatch(file.name))]
     if totals:
-        prefix = totals[0].name.removesuffix(".h5").removesuffix("_total")
-        parts = [(match, file) for match, file in parts if match[1] == prefix]
+        parts = [(match, file) for match, file in parts if match[1] == _prefix(totals[0])]
     elif len({match[1] for match, _ in parts}) > 1:
         raise ValueError(f"{folder} must hold the parts of one subject, got several: keep each in a separate folder")
     numbered = sorted((int(match[2]), file) for match, file in parts)

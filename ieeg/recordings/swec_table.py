@@ -50,16 +50,10 @@ def swec_subjects() -> tuple[SwecSubject, ...]:
     SwecSubject(subject='ID01', channels=88, sfreq=512.0, hours=293.4, events=2, same_as='ID20')
     """
     text = resources.files("mvpa_ts.ieeg.recordings").joinpath("swec_subjects.csv").read_text(encoding="utf-8")
+    _, *rows = csv.reader(text.splitlines())
     return tuple(
-        SwecSubject(
-            subject=row["subject"],
-            channels=int(row["channels"]),
-            sfreq=float(row["sfreq"]),
-            hours=float(row["hours"]),
-            events=int(row["events"]),
-            same_as=row["same_as"] or None,
-        )
-        for row in csv.DictReader(text.splitlines())
+        SwecSubject(subject, int(channels), float(sfreq), float(hours), int(events), same_as or None)
+        for subject, channels, sfreq, hours, events, same_as in rows
     )
 
 

@@ -129,12 +129,15 @@ class Board:
     failures : mapping of "detector: recording" to error
     trained : mapping of detector to text
         Which recordings, or others of whose subjects, trained it.
+    notes : sequence of str
+        What was said of the recordings when they were read.
     """
 
     rows: pd.DataFrame
     left_out: Mapping[str, str]
     failures: Mapping[str, str]
     trained: Mapping[str, str]
+    notes: Sequence[str] = ()
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``board.csv`` and ``board.html``, there only where both are whole; equal boards, equal bytes."""
@@ -151,7 +154,8 @@ class Board:
         table = ("Detectors", tuple(self.rows.columns), cells)
         with replaced_together(folder, PAGE, BOARD) as (page, file):
             write_csv(file, self.rows)
-            page.write_text(render("Detectors on the same recordings", [], facts, [table]), encoding="utf-8")
+            html = render("Detectors on the same recordings", [], facts, [table], self.notes)
+            page.write_text(html, encoding="utf-8")
 
 
 def rate_in_words(rows: pd.DataFrame) -> str:
@@ -217,7 +221,8 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
         said += [f"on other recordings of the subjects of {', '.join(others)}"] if others else []
         trained |= {name: f"was trained {', and '.join(said)}"} if said else {}
     frame = pd.DataFrame(rows).sort_values(["event F1", "AUROC"], ascending=False, kind="stable", ignore_index=True)
-    return Board(frame, left_out, failures, trained)
+    notes = dict.fromkeys(note for recording in known for note in recording.notes)
+    return Board(frame, left_out, failures, trained, [*notes])
 
 
 def _row(name: str, events: Scores, seconds: Scores, auroc: float, auprc: float) -> dict[str, Any]:

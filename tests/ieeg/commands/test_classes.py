@@ -116,6 +116,16 @@ def test_detections_that_cannot_be_scored_together_are_named(lab, tmp_path, caps
     assert "detections are of awake, sleep, anaesthesia and of seizures: evaluate" in capsys.readouterr().err
 
 
+def test_results_of_another_recording_are_not_replaced_without_a_word(lab, tmp_path, capsys):
+    (tmp_path / "day").mkdir()
+    shutil.copy(lab / "other.edf", tmp_path / "day" / "test.edf")
+    model, output = lab / "run" / "classes.json", tmp_path / "results"
+    for number, file in enumerate((lab / "test.edf", lab / "test.edf", tmp_path / "day" / "test.edf")):
+        assert run("detect", file, "--model", model, "-o", output) == (number == 2)
+    assert "probabilities.store was begun with other settings (recording)" in capsys.readouterr().err
+    assert run("detect", lab / "test.edf", "--model", "line-length", "-o", output) == 1
+
+
 def test_two_classes_and_classes_without_a_segment():
     rng = np.random.default_rng(0)
     labels = rng.integers(-1, 2, 200)
@@ -265,15 +275,15 @@ def test_a_rhythm_of_all_channels_needs_another_reference_which_the_file_keeps(t
         marks = [edfio.EdfAnnotation(0, 60, "rest"), edfio.EdfAnnotation(60, 60, "beta")]
         edfio.Edf(signals_of(["A1", "A2", "A3", "A4"], signal, RATE), annotations=marks).write(tmp_path / f"{name}.edf")
     model, files = tmp_path / "run" / "classes.json", [tmp_path / "train.edf"]
-    own = ("--preprocessing", '{"reference": null}')
-    assert finetune(tmp_path / "run", ["rest", "beta"], files, *own) == 0
+    reference = ("--preprocessing", '{"reference": null}')
+    assert finetune(tmp_path / "run", ["rest", "beta"], files, *reference) == 0
     arguments = "detect", tmp_path / "test.edf", "--model", model, "-o", tmp_path / "results"
     assert run(*arguments) == 0
     folder = tmp_path / "results" / "test"
     table = pd.read_csv(folder / "probabilities.tsv", sep="\t")
     assert (table[["rest", "beta"]].idxmax(axis=1) == table["stated"]).all()
     assert json.loads((folder / "run.json").read_text())["preprocessing"]["reference"] is None
-    assert run(*arguments, *own) == 0
+    assert run(*arguments, *reference) == 0
     assert run(*arguments, "--preprocessing", '{"reference": "bipolar"}') == 1
     assert 'was trained with the preprocessing {"reference": null}: leave --preprocessing' in capsys.readouterr().err
     assert finetune(tmp_path / "bad", ["rest", "beta"], files, "--preprocessing", '{"sfreq": 256}') == 1

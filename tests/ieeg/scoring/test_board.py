@@ -119,6 +119,7 @@ def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     table = (tmp_path / "one" / "board.csv").read_text(encoding="utf-8")
     assert all(name in table for name in ("mine", "demo", "line-length"))
+    assert "is used as in BIDS" in (tmp_path / "one" / "board.html").read_text(encoding="utf-8")
     assert not ADDED
     assert main(["board", str(tmp_path / "bids"), "--add", "nowhere.py", "-o", "x"]) == 1
     assert "--add: there is no file nowhere.py" in capsys.readouterr().err
