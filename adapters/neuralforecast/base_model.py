@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,9 @@ from neuralforecast.core import MODEL_FILENAME_DICT
 from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
 from torch import Tensor, nn
 
-from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, inferred_frequency, on_grid
+from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_twice, inferred_frequency, on_grid
 from mvpa_ts.adapters.neuralforecast.frames import check_frame
-from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, kept_random_state
+from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, kept_random_state, quiet_in_pipes
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.options import check_objects, check_whole, temporarily
 from mvpa_ts.checks import listed, warn
@@ -106,6 +106,18 @@ def check_columns(argument: str, names: Any) -> None:
         raise ValueError(f"{argument} must name each column once, got {twice[0]!r} more than once")
 
 
+def check_categories(names: Any, sizes: Any) -> None:
+    """Raise ValueError for a column of categories whose number of values is not given, or is none."""
+    check_objects(Mapping, '{"weekday": 7}', categorical_cardinalities=sizes)
+    for name in names or ():
+        size = (sizes or {}).get(name)
+        if not isinstance(size, Integral) or size < 1:
+            raise ValueError(
+                f"categorical_cardinalities must hold how many values each column of cat_exog_list has, got {size!r} "
+                f"for {name!r}: give {{{name!r}: df[{name!r}].nunique()}}, of all values that may ever come"
+            )
+
+
 class PanelModel(HostOverrides):
     """Base of `MVPA` and `PretrainedMVPA`.
 
@@ -125,6 +137,7 @@ class PanelModel(HostOverrides):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         for argument in ("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list"):
             check_columns(argument, kwargs.get(argument))
+        check_categories(kwargs.get("cat_exog_list"), kwargs.get("categorical_cardinalities"))
         check_objects(str, '"mine"', alias=kwargs.get("alias"))
         check_objects(type, "torch.optim.AdamW", **{name: kwargs.get(name) for name in ("optimizer", "lr_scheduler")})
         for argument, least in (("random_seed", 0), ("num_lr_decays", -1), ("early_stop_patience_steps", -1)):
@@ -280,7 +293,7 @@ class PanelModel(HostOverrides):
         # Several processes would each forecast a part, and give none back. A forecast logs nothing, and Lightning's own
         # logger would leave a folder.
         kept = {name: value for name, value in self.trainer_kwargs.items() if name not in ("strategy", "num_nodes")}
-        alone = {"logger": False, **kept, "devices": 1}
+        alone = {"logger": False, **quiet_in_pipes(kept), "devices": 1}
         with temporarily(self, trainer_kwargs=alone), OwnRandomState(self.random_seed):
             return super().predict(dataset, *args, **kwargs)
 
@@ -315,12 +328,10 @@ class PanelModel(HostOverrides):
         if not names:
             raise ValueError(f"effects needs covariates: {self} has no column of numbers in futr_exog_list")
         check_frame("df", df, id_col="unique_id", time_col="ds", target_col="y", exogenous=names, others=False)
-        df = df if isinstance(df, pd.DataFrame) else pd.DataFrame(df.to_dict(as_series=False))  # of polars
-        if (again := df.duplicated(["unique_id", "ds"])).any():
-            name, date = df[["unique_id", "ds"]][again].iloc[0]
-            raise ValueError(
-                f"df must hold each date once in a series, got {date} twice in series {name!r}: drop a row"
-            )
+        polars = not isinstance(df, pd.DataFrame)
+        df = pd.DataFrame(df.to_dict(as_series=False)) if polars else df
+        dates = {name: rows.to_numpy() for name, rows in df.sort_values("ds").groupby("unique_id", observed=True)["ds"]}
+        check_twice("df", FrameIndex([*dates], [*dates.values()], polars=polars))
         masked = ["available_mask"] if "available_mask" in df.columns else []
         tables = df.pivot(index="ds", columns="unique_id", values=["y", *names, *masked])
         if not pd.api.types.is_integer_dtype(tables.index):

@@ -79,10 +79,13 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
     all_dates = index.dates if last_rows is None else [dates[-last_rows:] for dates in index.dates]
     grid = np.unique(np.concatenate(all_dates))
     jump = jump_of(grid, index.freq)
-    fact = f"the dates of df do not follow freq={index.freq!r}: {jump}. neuralforecast counts each row as one step."
+    given = _written(index.freq, index)
+    fact = f"the dates of df do not follow freq={given}: {jump}. neuralforecast counts each row as one step."
     if jump is not None and (other := other_frequency(grid, index.freq)) is not None:
-        to_set = f"freq={other!r}" if other and not index.polars else "freq to that of the dates"
-        advice = f"The models were fitted to freq={index.freq!r}: give such rows." if last_rows else f"Set {to_set}."
+        # What pandas infers is no word of polars.
+        tells = other and (type(other) is pd.DateOffset or not index.polars)
+        to_set = f"freq={_written(other, index)}" if tells else "freq to that of the dates"
+        advice = f"The models were fitted to freq={given}: give such rows." if last_rows else f"Set {to_set}."
         # The forecast's dates would be wrong; a few dates alone may as well have gaps.
         if len(grid) >= 8 and other and jump_of(grid, other) is None:
             raise ValueError(f"{fact} {advice}")
@@ -112,10 +115,9 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
 
 
 def _lines_that_mend(index: FrameIndex) -> str:
-    """Three lines that run as they are printed."""
+    """Lines that run as they are printed."""
     id_column, time_column, target = index.columns
     y = f"df[{target!r}]"
-    freq = index.freq if isinstance(index.freq, (str, int)) else index.freq.freqstr
     others = {"id_col": (id_column, "unique_id"), "time_col": (time_column, "ds")}
     columns = "".join(f", {option}={name!r}" for option, (name, usual) in others.items() if name != usual)
     mask = (
@@ -123,10 +125,16 @@ def _lines_that_mend(index: FrameIndex) -> str:
         if index.polars
         else f'df["available_mask"] = {y}.notna().astype(float)'
     )
-    return (
-        "Add the missing rows:\nfrom utilsforecast.preprocessing import fill_gaps\n"
-        f'df = fill_gaps(df, {freq!r}, end="global"{columns})\n{mask}'
-    )
+    freq, keys = _written(index.freq, index), [id_column, time_column]
+    fill = f'from utilsforecast.preprocessing import fill_gaps\ndf = fill_gaps(df, {freq}, end="global"{columns})'
+    if type(index.freq) is pd.DateOffset:  # which fill_gaps does not take
+        ids, dates = (f"df[{name!r}]" for name in keys)
+        fill = (
+            f"dates = pd.date_range({dates}.min(), {dates}.max(), freq={freq})\n"
+            f"rows = pd.MultiIndex.from_product([{ids}.unique(), dates], names={keys})\n"
+            f"df = df.set_index({keys}).reindex(rows).reset_index()"
+        )
+    return f"Add the missing rows:\n{fill}\n{mask}"
 
 
 def jump_of(dates: np.ndarray, freq: Any) -> str | None:
@@ -150,6 +158,23 @@ def jump_of(dates: np.ndarray, freq: Any) -> str | None:
         return None
     first = wrong[0]
     return f"after {got[first - 1]} comes {got[first]}, not {grid[first]}" if first else f"they begin with {got[0]}"
+
+
+def saved_frequency(freq: Any) -> Any:
+    """A frequency that JSON can hold: the text of an offset of pandas, or the arguments of one that has none."""
+    if type(freq) is pd.DateOffset:
+        return {"n": freq.n, **freq.kwds}
+    text = getattr(freq, "freqstr", freq)
+    # An offset may have holidays beside its text.
+    return text if text is freq or pd.tseries.frequencies.to_offset(text) == freq else freq
+
+
+def _written(freq: Any, index: FrameIndex) -> str:
+    """A frequency as one writes it in Python for the frame."""
+    if type(freq) is not pd.DateOffset:
+        return repr(getattr(freq, "freqstr", freq))
+    arguments = [str(freq.n)] * (freq.n != 1) + [f"{name}={value}" for name, value in freq.kwds.items()]
+    return f"'{freq.kwds['months']}mo'" if index.polars else f"pd.DateOffset({', '.join(arguments)})"
 
 
 def pandas_frequency(freq: Any) -> Any:
@@ -196,12 +221,16 @@ def other_frequency(dates: np.ndarray, freq: Any) -> Any:
     return None if name and pd.tseries.frequencies.to_offset(name) == offset else name
 
 
-def inferred_frequency(days: pd.DatetimeIndex) -> str:
+def inferred_frequency(days: pd.DatetimeIndex) -> Any:
     """The frequency of sorted dates, of which some may be absent; "" where it cannot be told."""
     # Rows may be absent anywhere, so some stretch without a gap must tell.
     stretches = (days[start : start + 8] for start in range(0, min(len(days) - 7, 400), 4))
     names = (pd.infer_freq(stretch) for stretch in (days, *stretches) if len(stretch) > 2)
-    return next(filter(None, names), "")
+    if name := next(filter(None, names), ""):
+        return name
+    # Pandas has no name for months that begin on another day than the first.
+    months, alike = _months_passed(days).min(initial=13), len({*zip(days.day, days.time, strict=True)}) == 1
+    return pd.DateOffset(months=months) if len(days) > 2 and 1 <= months <= 12 and alike else ""
 
 
 def on_grid(table: pd.DataFrame, freq: Any) -> pd.DataFrame:

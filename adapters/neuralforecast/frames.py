@@ -20,7 +20,7 @@ from mvpa_ts.checks import listed
 from mvpa_ts.forecasting.quantiles import quantiles_at
 from mvpa_ts.forecasting.series import check_names
 
-_COUNTS = {"n_windows": 1, "step_size": 1, "val_size": 0, "h": 1}  # and the least of each
+_COUNTS = {"n_windows": 1, "step_size": 1, "val_size": 0, "test_size": 1, "h": 1}  # and the least of each
 _ARGUMENTS = ("df", "val_df", "static_df", "futr_df")
 
 
@@ -55,14 +55,15 @@ def check_frame(
         raise ValueError(f"{argument} must have rows, got none")
     # The host sorts an empty date last, so that forecasts begin there, and an empty id beside none.
     for name in keys:
-        column = frame[name]
-        lost = np.asarray(pd.isna(column) if isinstance(column, pd.Series) else column.is_null())
-        if lost.any():
+        if (lost := pd.isna(frame[name].to_numpy())).any():
             raise ValueError(
                 f"{argument} must have {'an id' if name == id_col else 'a date'} in each row, got none in column "
                 f"{name!r} of row {int(lost.argmax())}: leave the row out"
             )
-    _check_ids(argument, frame, id_col)
+    for name in [id_col, *(name for name in columns if name in categories)]:
+        _check_kinds(argument, frame, name, "ids" if name == id_col else "categories")
+    if isinstance(frame, pd.DataFrame) and frame[id_col].dtype == object:
+        check_names(frame[id_col].unique().tolist(), id_col, f"take {argument}[{id_col!r}].astype(str)")
     if time_col is not None:
         _check_dates(argument, frame, time_col)
     for name in (name for name in columns if name not in (*keys, *categories)) if others else needed:
@@ -78,6 +79,23 @@ def check_frame(
             )
 
 
+def check_filled(argument: str, frame: Any, keys: list[str]) -> None:
+    """Raise ValueError for an empty cell in a row that is not masked, with the id and date in its `keys`."""
+    names = [name for name in frame.columns if name not in (*keys, "sample_weight")]
+    masked = frame["available_mask"].to_numpy() == 0 if "available_mask" in names else False
+    for name in names:
+        if (empty := pd.isna(frame[name].to_numpy()) & ~np.asarray(masked)).any():
+            series, *date = (frame[key].to_list()[int(empty.argmax())] for key in keys)
+            advice = {
+                "df": ", or set a column available_mask to 0 there, 1 elsewhere",
+                "futr_df": ", or add the row: make_future_dataframe() has all",
+            }
+            raise ValueError(
+                f"{argument} must hold a value in column {name!r} for each row, got none for series {series!r}"
+                f"{' at '.join(map(str, ['', *date]))}: fill it{advice.get(argument, '')}"
+            )
+
+
 def checked(call: Callable[..., Any]) -> Callable[..., Any]:
     """A call of `NeuralForecast` that looks at its frames first, where a model of this package is among the models."""
     signature = inspect.signature(call)
@@ -88,7 +106,7 @@ def checked(call: Callable[..., Any]) -> Callable[..., Any]:
             return call(self, *args, **options)
         given = signature.bind(self, *args, **options).arguments
         for name, least in _COUNTS.items():
-            if name in given and not (given[name] is None and name in ("n_windows", "h")):
+            if name in given and not (given[name] is None and name in ("n_windows", "test_size", "h")):
                 check_whole(least, **{name: given[name]})
         # What `predict` was not told it takes from the fit.
         usual = {"id_col": "unique_id", "time_col": "ds", "target_col": "y"}
@@ -97,8 +115,11 @@ def checked(call: Callable[..., Any]) -> Callable[..., Any]:
         for argument in _ARGUMENTS:
             if (frame := given.get(argument)) is not None and _is_frame(frame):
                 _check_argument(self, argument, frame, columns)
+        if _is_frame(given.get("futr_df")):
+            _check_ahead(self, given["futr_df"], given.get("df"), given.get("h"))
         # A cross-validation that fits anew asks `predict`, one that does not asks its models for nothing.
-        asked = {} if given.get("refit") else losses.asked_levels(given.get("level"), given.get("quantiles"))
+        own_quantiles = given.get("refit") or call.__name__ == "simulate"
+        asked = {} if own_quantiles else losses.asked_levels(given.get("level"), given.get("quantiles"))
         answers = list(_answers(self, asked, handed_on="refit" not in signature.parameters)) if asked else []
         before = dict(vars(self))
         try:
@@ -206,8 +227,36 @@ def _check_argument(host: Any, argument: str, frame: Any, columns: dict[str, Any
         check_frame(argument, frame, **keys, exogenous=sorted(futr - {*categories}), others=False)
     else:
         check_frame(argument, frame, **columns, exogenous=sorted(futr | hist), categories=categories)
+        _check_freq(frame[columns["time_col"]], host.freq)
         if isinstance(host.freq, int):
             _check_room(argument, frame, columns["time_col"], host.h * host.freq)
+
+
+def _check_freq(dates: Any, freq: Any) -> None:
+    """Raise ValueError for a frequency that makes no dates; the host would say so after the training."""
+    try:
+        processing.offset_times(dates[:1], freq, 1)
+    except Exception as error:  # pandas and polars have several
+        raise ValueError(
+            f"freq must be a step of dates of type {dates.dtype}, got {freq!r} ({error}): give NeuralForecast a text "
+            "such as 'h' or 'ME', for polars '1h' or '1mo', or a whole number for whole numbers"
+        ) from error
+
+
+def _check_ahead(host: Any, frame: Any, df: Any, h: int | None) -> None:
+    """Raise ValueError for `futr_df` that lacks a row or a value of the forecast, or names rows in another way."""
+    expected, keys = host.make_future_dataframe(df, h), [host.id_col, host.time_col]
+    names = sorted(host._get_needed_futr_exog() & {*frame.columns})
+    try:
+        rows = processing.join(expected, frame[[*keys, *names]], on=keys, how="left")
+    except Exception as error:  # pandas and polars have several, for a type or a time zone that df has not
+        wanted, got = ([str(table[key].dtype) for key in keys] for table in (expected, frame))
+        raise ValueError(
+            f"futr_df must be a frame like df, with ids and dates in columns {keys} of the types of a forecast "
+            f"{wanted}, got {type(frame).__module__.split('.')[0]} with {got}: begin with make_future_dataframe(). "
+            ".dt.tz_localize(None) takes a time zone away, .dt.replace_time_zone(None) in polars"
+        ) from error
+    check_filled("futr_df", rows, keys)
 
 
 def _check_room(argument: str, frame: Any, name: str, ahead: int) -> None:
@@ -220,17 +269,15 @@ def _check_room(argument: str, frame: Any, name: str, ahead: int) -> None:
         )
 
 
-def _check_ids(argument: str, frame: Any, name: str) -> None:
+def _check_kinds(argument: str, frame: Any, name: str, what: str) -> None:
     # A column of pandas may hold anything; the host sorts it, which numbers and text together cannot be.
-    ids = frame[name]
-    if isinstance(ids, pd.Series) and ids.dtype == object and len(kinds := {*map(type, ids)}) > 1:
+    values = frame[name]
+    if isinstance(values, pd.Series) and len(kinds := {*map(type, values.dropna().unique())}) > 1:
         words = listed(sorted(kind.__name__ for kind in kinds))
         raise ValueError(
-            f"{argument} must have ids of one kind in column {name!r}, got {words}: take {argument}[{name!r}]"
+            f"{argument} must have {what} of one kind in column {name!r}, got {words}: take {argument}[{name!r}]"
             ".astype(str)"
         )
-    if isinstance(ids, pd.Series) and ids.dtype == object:  # the host would sort them, in words of its own
-        check_names(ids.unique().tolist(), name, f"take {argument}[{name!r}].astype(str)")
 
 
 def _check_dates(argument: str, frame: Any, name: str) -> None:

@@ -9,6 +9,7 @@ import inspect
 import os
 import random
 import shutil
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,15 +21,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from neuralforecast.common._base_model import BaseModel
+from neuralforecast.common._base_model import BaseModel, pl
 from neuralforecast.core import NeuralForecast
 from neuralforecast.tsdataset import TimeSeriesDataset
 from torch import Tensor
 from utilsforecast.processing import sort
 
 from mvpa_ts.adapters.neuralforecast import losses
-from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, rounding_of, split_dates
-from mvpa_ts.adapters.neuralforecast.frames import checked, of_this_package
+from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, rounding_of, saved_frequency, split_dates
+from mvpa_ts.adapters.neuralforecast.frames import check_filled, checked, of_this_package
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import temporarily
 from mvpa_ts.checks import listed, warn
@@ -56,7 +57,8 @@ class HostOverrides(BaseModel):
     def _fit(self, *args: Any, **kwargs: Any) -> Any:
         self._batches = ()
         # The host takes the smaller of both too, with a warning to all who leave val_check_steps out.
-        with temporarily(self, val_check_steps=min(self.val_check_steps, self.max_steps)):
+        steps, options = min(self.val_check_steps, self.max_steps), quiet_in_pipes(self.trainer_kwargs)
+        with temporarily(self, val_check_steps=steps, trainer_kwargs=options):
             # The host would shuffle the series.
             return super()._fit(*args, **{**kwargs, "shuffle_train": False})
 
@@ -142,6 +144,15 @@ class HostOverrides(BaseModel):
         return scaled
 
 
+def quiet_in_pipes(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of Lightning's Trainer, which prints on stdout: by default nothing where a pipe or a file reads it."""
+    bar = any(isinstance(callback, pl.callbacks.ProgressBar) for callback in options.get("callbacks") or ())
+    # In a notebook stdout is another stream.
+    if bar or sys.stdout is not sys.__stdout__ or (sys.stdout and sys.stdout.isatty()):
+        return dict(options)
+    return {"enable_progress_bar": False, "enable_model_summary": False, **options}
+
+
 @contextmanager
 def kept_random_state() -> Iterator[None]:
     """Give the process its random states back after a block in which the host seeds them."""
@@ -170,6 +181,7 @@ def keep_frame_indices() -> None:
     from_df, append, align = TimeSeriesDataset.from_df, TimeSeriesDataset.append, TimeSeriesDataset.align
     prepare_fit, load, save = NeuralForecast._prepare_fit, NeuralForecast.load, NeuralForecast.save
     encode, conformity = NeuralForecast._encode_categoricals, NeuralForecast._conformity_scores
+    check_nan = NeuralForecast._check_nan
 
     @wraps(from_df)
     def from_df_with_index(
@@ -208,6 +220,8 @@ def keep_frame_indices() -> None:
     @wraps(load)
     def load_with_index(*args: Any, **kwargs: Any) -> Any:
         host = load(*args, **kwargs)
+        if isinstance(host.freq, dict):
+            host.freq = pd.DateOffset(**host.freq)
         if isinstance(dataset := getattr(host, "dataset", None), TimeSeriesDataset):
             dataset.frame_index = FrameIndex(
                 list(host.uids),
@@ -231,8 +245,10 @@ def keep_frame_indices() -> None:
         for leftover in (partial, older):
             shutil.rmtree(leftover, ignore_errors=True)
         given.arguments["path"] = str(partial)
-        ids, scores = getattr(self, "uids", None), getattr(self, "_cs_df", None)
+        ids, scores, freq = getattr(self, "uids", None), getattr(self, "_cs_df", None), self.freq
         try:
+            # The host takes offsets of pandas, and writes texts alone.
+            self.freq = saved_frequency(freq)
             self.uids = _writable(ids)
             if scores is not None and _is_polars(scores):
                 self._cs_df = scores.with_columns(_writable(scores[self.id_col]))
@@ -241,7 +257,7 @@ def keep_frame_indices() -> None:
                 folder.rename(older)
             partial.rename(folder)
         finally:
-            self.uids, self._cs_df = ids, scores
+            self.uids, self._cs_df, self.freq = ids, scores, freq
             for leftover in (partial, older):
                 shutil.rmtree(leftover, ignore_errors=True)
 
@@ -262,11 +278,24 @@ def keep_frame_indices() -> None:
             _check_calibration(df, self.prediction_intervals, self.h, kwargs)
         return conformity(self, df, *args, **kwargs)
 
-    for name in ("fit", "predict", "cross_validation"):
+    @wraps(check_nan)
+    def check_nan_by_name(
+        self: NeuralForecast, df: Any, static_df: Any, id_col: str, time_col: str, target_col: str
+    ) -> None:
+        if of_this_package(self):
+            check_filled("df", df, [id_col, time_col])
+            if static_df is not None:
+                check_filled("static_df", static_df, [id_col])
+            # Of text in polars the host cannot tell; it looks at the weights.
+            kept = {target_col, "available_mask", "sample_weight"}
+            df, static_df = df[[name for name in df.columns if name in kept]], None
+        check_nan(self, df, static_df, id_col, time_col, target_col)
+
+    for name in ("fit", "predict", "simulate", "cross_validation"):
         setattr(NeuralForecast, name, checked(getattr(NeuralForecast, name)))
     NeuralForecast.save = save_whole
     NeuralForecast._conformity_scores = conformity_of_observed_rows
-    NeuralForecast._encode_categoricals = encode_known
+    NeuralForecast._encode_categoricals, NeuralForecast._check_nan = encode_known, check_nan_by_name
     TimeSeriesDataset.from_df = staticmethod(from_df_with_index)
     TimeSeriesDataset.append, TimeSeriesDataset.align = append_with_index, align_by_name
     NeuralForecast._prepare_fit = prepare_fit_with_frequency

@@ -58,6 +58,11 @@ class Panel:
             if fitting:
                 self._check_ids("val_df", "rows of", self.appended.names)
                 for name, rows, later in zip(index.names, index.dates or (), self.appended.dates or (), strict=False):
+                    if (later.dtype == object) != (rows.dtype == object):  # moments of a time zone
+                        raise ValueError(
+                            f"val_df must have dates with a time zone where df has, got {later[0]} and {rows[-1]} in "
+                            f"series {name!r}: take it away in one of them, .dt.tz_localize(None)"
+                        )
                     if later[0] <= rows[-1]:
                         raise ValueError(
                             f"val_df must begin after df ends, got {later[0]} and {rows[-1]} in series {name!r}: a "

@@ -208,9 +208,16 @@ class AutoMVPA(BaseAuto):
 
     def to_onnx(self, path: str | Path) -> None:
         """Write the best network as ONNX, as `MVPA.to_onnx` does."""
+        self._best("to_onnx").to_onnx(path)
+
+    def effects(self, *args: Any, **options: Any) -> Any:
+        """Effects of covariates as the best model has them, see `MVPA.effects`."""
+        return self._best("effects").effects(*args, **options)
+
+    def _best(self, call: str) -> MVPA:
         if not hasattr(self, "model"):
-            raise ValueError(f"to_onnx needs a search that is over: {ONNX_OF}")
-        self.model.to_onnx(path)
+            raise ValueError(f"{call} needs a search that is over: {ONNX_OF}")
+        return self.model
 
     def _optuna_tune_model(self, **search: Any) -> optuna.Study:
         """Resume the study of this search, or begin it; `search` is what the host's method takes."""

@@ -169,6 +169,7 @@ def _frequency_with_gaps(index: pd.DatetimeIndex) -> Any:
     offsets = [pd.tseries.frequencies.to_offset(name) for name in names]
     whole_days = by_clock > pd.Timedelta(0) and by_clock % pd.Timedelta("1D") == pd.Timedelta(0)
     offsets.append(pd.offsets.Day(by_clock.days) if whole_days else pd.tseries.frequencies.to_offset(shortest))
+    offsets += [pd.DateOffset(months=12), pd.DateOffset(months=3), pd.DateOffset(months=1)]  # from any day
     best, fewest = None, 0
     for offset in offsets:
         if shortest > pd.Timedelta(0) and offset.is_on_offset(index[0]):

@@ -14,11 +14,11 @@ from mvpa_ts.forecasting.pretrained.simple_forecasts import autocorrelation, fil
 YEARS = {7: 364, 5: 260}
 """Steps of a year by those of a week, of days and of business days: whole weeks, so that weekdays stay in place."""
 _ALIKE = 0.3
-_SECONDS = {"s": 1, "S": 1, "min": 60, "T": 60, "m": 60, "h": 3600, "H": 3600}
+_SECONDS = {"s": 1, "S": 1, "min": 60, "T": 60, "m": 60, "minutes": 60, "h": 3600, "H": 3600, "hours": 3600}
 _DAY, _WEEK = 86_400, 604_800
 _CYCLES = {
-    "D": 7, "d": 7, "B": 5, "C": 5, "W": 52, "w": 52,
-    **dict.fromkeys(("M", "ME", "MS", "BM", "BME", "BMS", "mo"), 12),
+    "D": 7, "d": 7, "days": 7, "B": 5, "C": 5, "W": 52, "w": 52, "weeks": 52,
+    **dict.fromkeys(("M", "ME", "MS", "BM", "BME", "BMS", "mo", "months"), 12),
     **dict.fromkeys(("Q", "QE", "QS", "BQ", "BQE", "BQS", "q"), 4),
 }  # fmt: skip
 
@@ -41,6 +41,9 @@ def season_of(frequency: Any) -> int:
     >>> [season_of(name) for name in ("h", "5min", "ME", "QE-DEC", "YE", 1)]
     [168, 288, 12, 4, 0, 0]
     """
+    if type(frequency).__name__ == "DateOffset" and len(frequency.kwds) == 1:  # of pandas
+        ((unit, count),) = frequency.kwds.items()
+        frequency = f"{count * frequency.n}{unit}"
     named = re.match(r"(\d*)([A-Za-z]+)(-|$)", str(getattr(frequency, "freqstr", frequency)))
     if named is None:
         return 0

@@ -57,6 +57,17 @@ def test_a_search_is_resumed(url, panel, forecaster):
     np.testing.assert_allclose(fitted.predict().groupby("unique_id")["AutoMVPA"].mean(), [100, 200, 300], rtol=0.1)
 
 
+def test_a_search_has_the_effects_of_its_model(panel, forecaster):
+    frame = panel(3).assign(x=lambda df: np.random.default_rng(1).normal(size=len(df)))
+    model = AutoMVPA(6, 3, config=lambda _: {**FIXED, "futr_exog_list": ["x"]}, num_samples=1, storage=None)
+    with pytest.raises(ValueError, match="effects needs a search that is over"):
+        model.effects(frame)
+    fitted = forecaster(model)
+    fitted.fit(frame, val_size=6)
+    expected = MVPA(6, 12, 3, futr_exog_list=["x"]).effects(frame)
+    pd.testing.assert_frame_equal(fitted.models[0].effects(frame), expected)
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_search_says_nothing_of_its_study(kept, url, panel, forecaster, caplog):
     """The host opens each study once more. Trials are told of."""

@@ -2,7 +2,9 @@
 
 import datetime
 import decimal
+import io
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -166,7 +168,91 @@ def test_infinite_static_numbers_are_named(panel: Callable, tiny: Callable, fore
         forecaster(tiny(2, stat_exog_list=["size"])).fit(frame, static_df=static)
 
 
-@pytest.mark.parametrize("option", [{"step_size": 0}, {"step_size": 1.5}, {"n_windows": 0}, {"val_size": -5}])
+@pytest.mark.parametrize(
+    "option", [{"step_size": 0}, {"step_size": 1.5}, {"n_windows": 0}, {"val_size": -5}, {"test_size": "6"}]
+)
 def test_windows_are_counted(option: dict[str, Any], panel: Callable, tiny: Callable, forecaster: Callable) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(option))} must be a whole number of at least [01], got"):
         forecaster(tiny(2)).cross_validation(panel(2), **option)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_empty_cells_and_other_moments_are_named(library: str, panel: Callable, tiny: Callable) -> None:
+    frame = panel(2).assign(x=1.0)
+    given: Callable = pl.from_pandas if library == "polars" else lambda df: df
+    host = NeuralForecast([tiny(2, futr_exog_list=["x"])], freq="1h" if library == "polars" else "h")
+    for column in ("y", "x"):
+        empty = frame.assign(**{column: frame[column].mask(frame.index == 3)})
+        with pytest.raises(ValueError, match=f"'{column}' for each row, got none for series 's00' at 2024-01-01 03:00"):
+            host.fit(given(empty))
+    host.fit(given(frame))
+    ahead = host.make_future_dataframe()
+    ahead = (ahead.to_pandas() if library == "polars" else ahead).assign(x=1.0)
+    zoned = ahead.assign(ds=ahead["ds"].dt.tz_localize("UTC"))
+    unknown, named = ahead["x"].mask(ahead.index == 3), "got none for series 's00' at 2024-01-03 15:00:00: fill it"
+    another = "futr_df must be a frame like df, with ids and dates in columns"
+    for change, words in (
+        (given(ahead.assign(x=unknown)), named),
+        (given(ahead.drop(index=3)), named),
+        (given(zoned), r"'ds'\] of the types of a forecast \[.*UTC.*\.dt\.tz_localize\(None\) takes a time zone away"),
+        (given(ahead.assign(unique_id=1)), another),
+        (ahead if library == "polars" else pl.from_pandas(ahead), another),
+    ):
+        for call in (host.predict, host.simulate):
+            with pytest.raises(ValueError, match=words):
+                call(futr_df=change)
+    if library == "polars":  # whose NaN is no null, and made forecasts NaN
+        with pytest.raises(ValueError, match=named):
+            host.predict(futr_df=given(ahead.assign(x=unknown)).with_columns(pl.col("x").fill_null(np.nan)))
+
+
+def test_val_df_in_another_zone_is_named(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+    frame = panel(2)
+    later = frame.groupby("unique_id").tail(6)
+    zoned = later.assign(ds=later["ds"].dt.tz_localize("UTC"))
+    with pytest.raises(ValueError, match="val_df must have dates with a time zone where df has, got 2024-01-03 06"):
+        forecaster(tiny(2)).fit(frame.drop(later.index), val_df=zoned)
+
+
+@pytest.mark.parametrize("kind", [pl.String, pl.Categorical, pl.Enum(["red", "blue", "green"])])
+def test_text_categories_of_polars_are_those_of_pandas(kind: Any, panel: Callable, tiny: Callable) -> None:
+    frame = panel(2).assign(c=lambda df: np.array(["red", "blue", "green"])[df.index % 3])
+    options = {"futr_exog_list": ["c"], "cat_exog_list": ["c"], "categorical_cardinalities": {"c": 3}}
+    forecasts = []
+    for freq, given in (("h", frame), ("1h", pl.from_pandas(frame).with_columns(pl.col("c").cast(kind)))):
+        host = NeuralForecast([tiny(2, **options)], freq=freq)
+        host.fit(given)
+        ahead = host.make_future_dataframe()
+        text = pl.lit("red", dtype=kind)
+        ahead = ahead.assign(c="red") if freq == "h" else ahead.with_columns(c=text)
+        forecasts.append(host.predict(futr_df=ahead)["MVPA"].to_numpy())
+    np.testing.assert_array_equal(*forecasts)
+
+
+def test_sizes_of_categories_are_asked_for(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+    options: dict[str, Any] = {"futr_exog_list": ["c"], "cat_exog_list": ["c"]}
+    for sizes in (None, {}, {"c": 0}, {"c": "3"}, {"c": ["a", "b"]}, 3):
+        with pytest.raises(ValueError, match="categorical_cardinalities must"):
+            tiny(2, **options, categorical_cardinalities=sizes)
+    mixed = panel(2).assign(c=["a", 1] * 60)
+    with pytest.raises(ValueError, match="df must have categories of one kind in column 'c', got int, str: take df"):
+        forecaster(tiny(2, **options, categorical_cardinalities={"c": 2})).fit(mixed)
+
+
+@pytest.mark.parametrize("freq", [None, "month", pd.Timedelta("1h"), 1.5])
+def test_a_freq_that_makes_no_dates_is_named_before_the_training(freq: Any, panel: Callable, tiny: Callable) -> None:
+    with pytest.raises(ValueError, match=r"freq must be a step of dates of type datetime64.*, got .* such as 'h' or"):
+        NeuralForecast([tiny(2)], freq=freq).fit(panel(2))
+
+
+def test_nothing_is_printed_between_the_results_of_a_script(
+    panel: Callable, forecaster: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.StringIO()  # as a pipe, no terminal
+    monkeypatch.setattr(sys, "stdout", stream)
+    for piped in (True, False):
+        monkeypatch.setattr(sys, "__stdout__", stream if piped else None)  # else as in a notebook
+        host = forecaster(MVPA(h=6, input_size=12, n_series=2, hidden_size=16, max_steps=1, logger=False))
+        host.fit(panel(2))
+        host.predict()
+        assert (stream.getvalue() == "") == piped

@@ -108,6 +108,7 @@ def test_what_is_wrapped_to_keep_ids_and_dates():
     assert arguments(TimeSeriesDataset.from_df) == ["df", "static_df", "id_col", "time_col", "target_col"]
     assert arguments(TimeSeriesDataset.append) == ["self", "futr_dataset"]
     assert arguments(NeuralForecast._encode_categoricals) == ["self", "df"]
+    assert arguments(NeuralForecast._check_nan) == ["self", "df", "static_df", "id_col", "time_col", "target_col"]
     assert arguments(NeuralForecast._prepare_fit) == ["self", "df", "static_df", "id_col", "time_col", "target_col"]
 
 

@@ -463,6 +463,32 @@ def test_dates_of_a_frequency_are_no_cause_for_a_warning(freq, zone):
         assert (jump_of(dates, "1mo") is None) == (freq == "ME")
 
 
+@pytest.mark.parametrize(("months", "wrong"), [(1, "MS"), (1, "ME"), (1, "D"), (3, "QS"), (12, "YS")])
+def test_months_from_any_day_are_told_their_freq(months, wrong, tiny, panel, forecaster, tmp_path):
+    """Pandas has no name for them, and MS would date the forecast after 15 April on 1 May."""
+    step = pd.DateOffset(months=months)
+    dates = pd.date_range("2020-01-15", periods=66, freq=step)
+    frame = panel(2).assign(ds=np.tile(dates[:60], 2))
+    with pytest.raises(ValueError, match=rf"freq='{wrong}': .* Set freq=pd\.DateOffset\(months={months}\)\.$"):
+        forecaster(tiny(2), wrong).fit(frame)
+    host = forecaster(tiny(2), step)
+    host.fit(frame)
+    forecast = host.predict()
+    assert list(forecast["ds"]) == [*dates[60:]] * 2
+    host.save(str(tmp_path / "saved"))
+    again = NeuralForecast.load(str(tmp_path / "saved"))
+    assert again.freq == step
+    pd.testing.assert_frame_equal(again.predict(), forecast)
+
+
+def test_offsets_of_pandas_are_saved(tiny, panel, forecaster, tmp_path):
+    for offset in (pd.offsets.Hour(), pd.DateOffset(hours=1)):
+        host = forecaster(tiny(2), offset)
+        host.fit(panel(2))
+        host.save(str(tmp_path / "saved"), overwrite=True)
+        pd.testing.assert_frame_equal(NeuralForecast.load(str(tmp_path / "saved")).predict(), host.predict())
+
+
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
 MADE = {"trained": lambda tiny: tiny(max_steps=1), "pretrained": lambda _: MVPA.from_pretrained("base", h=6, **QUIET)}
 
@@ -512,18 +538,21 @@ def test_predict_checks_what_it_reads_and_fit_did_not(tiny, panel, forecaster):
         forecaster_of_all.predict(gap)  # the model looks back at 12 rows
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("library", ["pandas", "polars", "months"])
 def test_the_lines_of_the_warning_run_as_they_are_printed(library, tiny, panel, forecaster):
     whole = panel(3).rename(columns={"unique_id": "id", "ds": "at", "y": "sales"})
-    df: Any = whole[(whole["id"] != "s01") | (whole["at"] < "2024-01-03 08:00")]
     freq: Any = pd.offsets.Hour(1)
+    if library == "months":
+        freq = pd.DateOffset(months=1)
+        whole["at"] = np.tile(pd.date_range("2020-01-15", periods=60, freq=freq), 3)
+    df: Any = whole[(whole["id"] != "s01") | (whole["at"] < whole["at"][56])]
     if library == "polars":
         df, freq = pytest.importorskip("polars").from_pandas(df), "1h"
     names = {"id_col": "id", "time_col": "at", "target_col": "sales"}
     with pytest.warns(UserWarning, match="Add the missing rows:\n") as caught:
         forecaster(tiny(3), freq=freq).fit(df, **names)
     (message,) = (str(warning.message) for warning in caught if "Add the missing" in str(warning.message))
-    known = {"df": df}
+    known = {"df": df, "pd": pd}
     exec(message.partition("rows:\n")[2], known)
     with warnings.catch_warnings(action="error", category=UserWarning):
         forecaster(tiny(3), freq=freq).fit(known["df"], **names)

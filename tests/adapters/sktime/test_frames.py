@@ -52,6 +52,13 @@ class TestTimeline:
         assert regular(dates, dates[-1], pd.offsets.MonthEnd()) is dates  # on another grid
         assert regular(pd.Index([3, 5, 6]), 8, None).tolist() == [3, 4, 5, 6, 7, 8]
 
+    @pytest.mark.parametrize("months", [1, 3, 12])
+    def test_months_from_any_day(self, months):
+        dates = pd.date_range("2024-01-15", periods=9, freq=pd.DateOffset(months=months))
+        for index in (dates, dates.delete(4)):
+            index = pd.DatetimeIndex(index, freq=None)
+            assert regular(index, index[-1], frequency_of(index)).equals(dates)
+
     @pytest.mark.parametrize(("freq", "rows"), [("D", 20), ("2D", 20), ("h", 100), ("W-SUN", 9)])
     @pytest.mark.parametrize("begin", ["2024-03-24", "2024-10-20"])
     def test_days_with_gaps_are_counted_by_the_clock(self, freq, rows, begin):
