@@ -126,7 +126,13 @@ def test_linear_path_against_numpy(with_mask, num_outputs):
             deviation = np.sqrt((np.var(series[observed]) if observed.any() else 0.0) + 1e-5)
             phases = (int(phase[sample]) + np.arange(LOOKBACK + HORIZON)) % 7
             template = cycle[phases, 0]
-            normed = np.where(observed, (series - mean) / deviation - template[:LOOKBACK], 0.0)
+            normed = (series - mean) / deviation - template[:LOOKBACK]
+            last = np.maximum.accumulate(np.where(observed, np.arange(LOOKBACK), -1))
+            normed = np.where(last >= 0, normed[last] * 0.9 ** (np.arange(LOOKBACK) - last), 0.0)
+            if 0 <= last[-1] < LOOKBACK - 1:  # the end is missing: what the path forecasts from the rows before
+                before = np.r_[[normed[0]] * (LOOKBACK - 1 - last[-1]), normed[: last[-1] + 1]]
+                ahead = (weight @ before + bias).reshape(HORIZON, num_outputs)[:, num_outputs // 2]
+                normed[last[-1] + 1 :] = np.r_[ahead, [ahead[-1]] * LOOKBACK][: LOOKBACK - 1 - last[-1]]
             forecast = (weight @ normed + bias).reshape(HORIZON, num_outputs) + template[LOOKBACK:, None]
             expected = np.sort(forecast * deviation + mean)  # several outputs are quantiles
             np.testing.assert_allclose(output[sample, :, channel], expected, rtol=2e-5, atol=2e-5)
@@ -192,6 +198,19 @@ def test_masked_values_do_not_matter(options, poison):
     for clean, poisoned in zip(*results, strict=True):
         assert clean.isfinite().all()
         assert torch.equal(clean, poisoned)
+
+
+@pytest.mark.parametrize("missing", [1, 6, 11])
+def test_a_season_goes_on_where_the_last_rows_are_missing(missing):
+    network = make_network(lookback=24, horizon=12, num_layers=0, mixing_heads=0)
+    with torch.no_grad():  # the last season again
+        network.linear.weight.copy_(torch.eye(24)[12:])
+        network.linear.bias.zero_()
+    season = torch.sin(torch.arange(36) * torch.pi / 6)[None, :, None] * torch.tensor([1.0, 5.0])
+    mask = torch.ones(1, 24, 2, dtype=torch.bool)
+    mask[:, -missing:, 1] = False
+    x = season[:, :24].masked_fill(~mask, 0.0)
+    torch.testing.assert_close(network(x, mask)[..., 0], season[:, 24:], rtol=1e-4, atol=1e-4)
 
 
 def test_full_mask_is_no_mask():

@@ -14,7 +14,7 @@ from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network.fitted import FittedRegressions
 from mvpa_ts.forecasting.network.mixing import ChannelMixing, FeatureMaps
 from mvpa_ts.forecasting.network.patches import PatchEncoder
-from mvpa_ts.forecasting.network.regressions import Regressed, RegressionShares, regress
+from mvpa_ts.forecasting.network.regressions import Regressed, RegressionShares, carried, regress
 from mvpa_ts.forecasting.network.window import Window, check_channels, check_window
 
 
@@ -179,7 +179,8 @@ class ForecastingNetwork(nn.Module):
         x : Tensor, shape (B, L, C)
             Look-back windows.
         mask : bool Tensor, shape (B, L, C), optional
-            True = observed. What is stored elsewhere does not matter.
+            True = observed. What is stored elsewhere does not matter. The linear path reads what remains of the value
+            before a gap; where the end is missing, it reads its own forecast of it.
         phase : integer Tensor, shape (B,) or (B, L + h), optional
             Position in the cycle of the first step, or of each step (needed where a clock was changed or rows are
             missing). Taken modulo `cycle_length`.
@@ -224,6 +225,7 @@ class ForecastingNetwork(nn.Module):
         window = window.normalised() if self.config.normalise else window
         window = window.less(cycle)
         attended, scores = self._attended(window, regressed)
+        window = self._filled(window)
         forecast = window.in_units(self._moved(self._own_past(window) + attended, cycle))
         forecast = forecast + self._other_channels_and_features(window) - self._return_to_zero(window)
         if self.config.num_outputs > 1 and self.location_outputs is None:
@@ -265,6 +267,21 @@ class ForecastingNetwork(nn.Module):
         if mask is None or (quick and bool(mask.all())):
             return x, None
         return x.masked_fill(~mask, 0.0), mask
+
+    def _filled(self, window: Window) -> Window:
+        """The window with its gaps filled: by the last value, at the end by what the linear path forecasts there.
+
+        What is missing beyond the horizon of the last value repeats the last forecast.
+        """
+        if window.mask is None:
+            return window
+        x, last = carried(window.x, window.mask)
+        end = last[:, -1:]
+        steps = torch.arange(x.shape[1], device=x.device)[:, None]
+        ending_there = window._replace(x=x.gather(1, (steps - steps[-1] + end).clamp(min=0)))
+        ahead = self._own_past(ending_there)[..., self.middle].detach()
+        forecast = ahead.gather(1, (steps - end - 1).clamp(0, self.config.horizon - 1))
+        return window._replace(x=torch.where((steps > end) & (end >= 0), forecast, x))
 
     def _own_past(self, window: Window) -> Tensor:
         """The linear path's forecast from each channel's own look-back, [B, h, C, m]."""

@@ -118,7 +118,7 @@ def standardised(x: Tensor, mask: Tensor | None, units: Tensor | None) -> tuple[
     """Windows [B, L, C] in the units of their series, gaps filled; location and scale [B, 1, C]."""
     location, scale = _units(x, mask, units)
     z = (x - location) / scale
-    return z if mask is None else _filled(z, mask, _REMAINS), location, scale
+    return z if mask is None else carried(z, mask)[0], location, scale
 
 
 def read_off(shares: Any, _: object) -> None:
@@ -143,14 +143,15 @@ def _units(x: Tensor, mask: Tensor | None, units: Tensor | None) -> tuple[Tensor
     return torch.where(known, near, location), torch.where(known, wide, scale)
 
 
-def _filled(z: Tensor, mask: Tensor, remains: float = 1.0) -> Tensor:
-    """The last observed value where one is missing, or what remains of it with each step; 0 before the first."""
+def carried(z: Tensor, mask: Tensor, remains: float = _REMAINS) -> tuple[Tensor, Tensor]:
+    """What remains of the last observed value where one is missing, 0 before the first; and its step, -1 for none."""
     steps = torch.arange(z.shape[1], device=z.device)[:, None]
     last, reach = torch.where(mask, steps, -1), 1
     while reach < len(steps):  # a running maximum, which ONNX lacks: of twice as many steps each time
         last = torch.maximum(last, F.pad(last, (0, 0, reach, 0), value=-1)[:, : len(steps)])
         reach *= 2
-    return z.gather(1, last.clamp(min=0)).masked_fill(last < 0, 0.0) * remains ** (steps - last).to(z.dtype)
+    value = z.gather(1, last.clamp(min=0)).masked_fill(last < 0, 0.0)
+    return value * remains ** (steps - last).to(z.dtype), last
 
 
 def _rows(padded: Tensor, ends: Tensor, lags: int, channels: int, neighbours: int) -> Tensor:
@@ -346,7 +347,7 @@ def _from_last_value(windows: Windows, unit: Tensor) -> tuple[Tensor, Tensor, Te
     """Look-backs [B, C, L] and horizons [B, C, h] less the last value, which of these count, and the last values."""
     ((inputs, target, counted),) = windows.batches(len(windows))
     x, mask = inputs["x"], inputs["mask"]
-    past = (x if mask is None else _filled(x, mask)).mT / unit
+    past = (x if mask is None else carried(x, mask, remains=1.0)[0]).mT / unit
     last = past[..., -1:]
     counts = torch.ones_like(target).mT if counted is None else counted.mT.to(target.dtype)
     return past - last, (target.nan_to_num(0.0).mT / unit - last) * counts, counts, last

@@ -52,7 +52,7 @@ class Window(NamedTuple):
         """The window with its own mean and deviation taken away."""
         location, scale = self.own_units()
         x = (self.x - location) / scale
-        # A missing step is read as the window's mean.
+        # Zero, the mean, for the tokens; the linear path fills it in (ForecastingNetwork._filled).
         x = x if self.mask is None else x.masked_fill(~self.mask, 0.0)
         return self._replace(x=x, location=location, scale=scale)
 
