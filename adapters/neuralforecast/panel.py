@@ -202,19 +202,21 @@ class Panel:
             )
 
     def warn_of_short_history(self, lookback: int, already: FrameIndex | None) -> None:
-        """Warn of series of which a forecast reads less than half of its look-back, but not of those of the fit."""
-        if not self.in_memory or self.index is None or self.index.same_rows(already):
+        """Warn of series that have no value in half of their look-back, but not of short ones of the fit."""
+        if not self.in_memory or self.index is None:
             return
+        observed = [rows[: len(rows) - self.unseen] for rows in np.split(self._available, self.dataset.indptr[1:-1])]
         # Rows before the first value only fill the table up.
-        begins = np.array([np.argmax(rows) for rows in np.split(self._available, self.dataset.indptr[1:-1])])
-        rows = np.diff(self.dataset.indptr) - begins - self.unseen
+        rows = np.array([len(each) - np.argmax(each) for each in observed])
+        seen = np.array([each[-lookback:].sum() for each in observed])
         trained = {} if already is None else dict(zip(already.names, already.dates or [], strict=False))
         usual = np.array([len(trained.get(name, ())) or lookback for name in self.index.names])
-        if len(short := np.flatnonzero((2 * rows < lookback) & (rows < usual))):
+        fewer = (rows < usual) & (not self.index.same_rows(already))
+        if len(short := np.flatnonzero((2 * seen < lookback) & (fewer | (rows >= lookback)))):
             warn(
-                f"series {self._series(short.tolist())} of df should have input_size ({lookback}) rows, which the "
-                f"model was trained to read, got {rows[short].min()}: its forecast rests on little. Give more rows, or "
-                "fit a model with a smaller input_size"
+                f"series {self._series(short.tolist())} of df should have values in the last {lookback} rows "
+                f"(input_size), which the model was trained to read, got {seen[short].min()}: its forecast rests on "
+                "little. Give more rows, or fit a model with a smaller input_size"
             )
 
     def warn_of_long_cycle(self, cycle_column: str | None, cycle_length: int | None) -> None:

@@ -205,6 +205,8 @@ class MVPAForecaster(DictOptions, Pretraining):
         elif start is None:
             check_rows(len(series.values), horizon)
             config = network_config(self.get_params(deep=False), [series], horizon)
+            if len(y) >= config.lookback:  # else that was said
+                warn_of_short_history(y, config.lookback)
             self.fitted_ = self._train([series], config, self.max_steps, "fit", self._columns)
         else:
             if steps:

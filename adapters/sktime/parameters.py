@@ -164,13 +164,13 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
 
 
 def warn_of_short_history(y: pd.DataFrame, lookback: int) -> None:
-    """Warn of columns that hold less than half of the rows that a network was trained to read."""
-    rows = {name: len(y.loc[column.first_valid_index() :]) for name, column in y.items()}
-    if short := [repr(name) for name, count in rows.items() if 2 * count < lookback]:
+    """Warn of columns with values in less than half of the rows that a network was trained to read."""
+    seen = y.tail(lookback).count()
+    if len(short := seen[2 * seen < lookback]):
         warn(
-            f"y should have {lookback} rows, which the network was trained to read, got {min(rows.values())} of "
-            f"{listed(short)}: its forecast rests on little. Give more rows, or fit a forecaster with a smaller "
-            "input_size"
+            f"y should have values in the last {lookback} rows, which the network was trained to read, got "
+            f"{short.min()} of {listed([repr(name) for name in short.index])}: its forecast rests on little. Give more "
+            "rows, or fit a forecaster with a smaller input_size"
         )
 
 

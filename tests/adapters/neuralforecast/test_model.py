@@ -333,17 +333,24 @@ def test_short_series_are_padded(tiny: Callable, panel: Callable, forecaster: Ca
     np.testing.assert_allclose(fitted.predict().groupby("unique_id")["MVPA"].mean(), [100, 200, 300, 400], rtol=0.1)
 
 
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("rows", [5, 6, 60])
-def test_few_rows_to_forecast_from_are_said(rows: int, tiny: Callable, panel: Callable, forecaster: Callable):
+def test_few_rows_to_forecast_from_are_said(
+    rows: int, masked: bool, tiny: Callable, panel: Callable, forecaster: Callable
+):
     fitted = forecaster(tiny(max_steps=1))  # reads twelve
     fitted.fit(panel(4))
     frame = panel(4)
-    late = (frame["unique_id"] != "s01") | (frame.groupby("unique_id").cumcount() >= 60 - rows)
+    row = frame.groupby("unique_id").cumcount()
+    late = (frame["unique_id"] != "s01") | (row >= 60 - rows)
+    if masked:  # the last rows are missing, in place of the first
+        late = (frame["unique_id"] != "s01") | (row < 48 + rows)
+        frame, late = frame.assign(available_mask=late.astype(float)), late | True
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always", UserWarning)
         fitted.predict(frame[late])
     said = [str(warning.message) for warning in shown if "rests on little" in str(warning.message)]
-    assert [text[:53] for text in said] == ["series 's01' of df should have input_size (12) rows, "] * (rows == 5)
+    assert [text[:53] for text in said] == ["series 's01' of df should have values in the last 12 "] * (rows == 5)
 
 
 def test_training_and_validation_losses_may_differ(tiny: Callable, panel: Callable, dataset: Callable):
