@@ -53,22 +53,22 @@ def cases(quick: bool) -> dict[tuple[str, int], Case]:
     """What is run, by name and horizon."""
     frame = load_forecasting_frame("ETTh1").drop(columns="date")
     borders = Borders.of("ETTh1", len(frame))
-    found: dict[tuple[str, int], Case] = {}
-    horizon = 96
+    found, horizon = dict[tuple[str, int], Case](), 96
     starts = range(borders.test[0], borders.test[1] - horizon + 1, 500 if quick else 1)
-    scale = frame.iloc[slice(*borders.train)].std(ddof=0).to_numpy()
-    found["ETTh1", horizon] = Case(frame, starts, 24, refit=False, unit=scale)
+    unit = frame.iloc[slice(*borders.train)].std(ddof=0).to_numpy()
+    found["ETTh1", horizon] = Case(frame, starts, 24, refit=False, unit=unit)
+    kept = slice(-1 if quick else None, None)
     airline = load_airline().to_frame()
     for horizon in (12,) if quick else (12, 24, 36):
-        found["airline", horizon] = Case(airline, range(120 - horizon, 145 - horizon, 12), 12)
+        found["airline", horizon] = Case(airline, range(120 - horizon, 145 - horizon, 12)[kept], 12)
     y, X = load_longley()
     for horizon in (2,) if quick else (2, 4):
-        starts = range(len(y) - horizon - 2, len(y) - horizon + 1)
+        starts = range(len(y) - horizon - 2, len(y) - horizon + 1)[kept]
         found["longley", horizon] = Case(y.to_frame(), starts, 1)
         found["longley with X", horizon] = Case(y.to_frame(), starts, 1, X)
     sales, offers = made_up_sales()
     for name, X in (("made-up sales", None), ("made-up sales with X", offers)):
-        found[name, 12] = Case(sales, range(204, 229, 12), 12, X)
+        found[name, 12] = Case(sales, range(204, 229, 12)[kept], 12, X)
     return found
 
 
