@@ -84,7 +84,7 @@ RENAMED = {
 }
 
 
-ONNX_OF = "fit, and take forecaster.models[0], for a NeuralForecast trains a copy of the model that it was given"
+FITTED_COPY = "fit, and take forecaster.models[0], for a NeuralForecast trains a copy of the model that it was given"
 _SCALERS = ("identity", "standard", "robust", "minmax", "minmax1", "invariant", "revin")  # of the host
 
 
@@ -382,7 +382,7 @@ class MVPA(PanelModel):
                 "scales: what the host does is not in the file"
             )
         if self._fitted_series is None or len(self._fitted_series.order) != self.n_series:
-            raise ValueError(f"to_onnx needs a fitted model of {self.n_series} series: {ONNX_OF}")
+            raise ValueError(f"to_onnx needs a fitted model of {self.n_series} series: {FITTED_COPY}")
         view = self._view_of(None, self.n_series)  # not that of the panel that was forecast last
         # The network standardises each window itself, as it does in the host.
         scaling = Scaling(np.zeros(self.n_series), np.ones(self.n_series))

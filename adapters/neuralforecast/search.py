@@ -35,7 +35,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from torch import nn
 
 from mvpa_ts.adapters.neuralforecast.base_model import SERIES, register
-from mvpa_ts.adapters.neuralforecast.model import MVPA, ONNX_OF
+from mvpa_ts.adapters.neuralforecast.model import FITTED_COPY, MVPA
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.options import check_objects, check_whole, temporarily
 from mvpa_ts.checks import check_flags, warn
@@ -216,7 +216,7 @@ class AutoMVPA(BaseAuto):
 
     def _best(self, call: str) -> MVPA:
         if not hasattr(self, "model"):
-            raise ValueError(f"{call} needs a search that is over: {ONNX_OF}")
+            raise ValueError(f"{call} needs a search that is over: {FITTED_COPY}")
         return self.model
 
     def _optuna_tune_model(self, **search: Any) -> optuna.Study:

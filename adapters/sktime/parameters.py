@@ -169,7 +169,7 @@ def warn_of_short_history(y: pd.DataFrame, lookback: int) -> None:
     if len(short := seen[2 * seen < lookback]):
         warn(
             f"y should have values in the last {lookback} rows, which the network was trained to read, got "
-            f"{short.min()} of {listed([repr(name) for name in short.index])}: its forecast rests on little. Give more "
+            f"{short.min()} in {listed([repr(name) for name in short.index])}: its forecast rests on little. Give more "
             "rows, or fit a forecaster with a smaller input_size"
         )
 

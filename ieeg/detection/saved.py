@@ -135,8 +135,8 @@ def warn_of_mixed(folders: Iterable[Path]) -> None:
     if differ := {kind: [*of.values()] for kind, of in kinds.items() if len(of) > 1}:
         first, second = next(iter(differ.values()))[:2]
         warn(
-            f"{first} and {second} are detections of another {' and '.join(differ)}: scores of both together are of no "
-            "one detector. If that is not meant, keep them in folders of their own"
+            f"{first} and {second} differ in {' and '.join(differ)}, so scores of both together are of no one "
+            "detector. If that is not meant, keep them in folders of their own"
         )
 
 

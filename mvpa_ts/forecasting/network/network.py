@@ -278,8 +278,8 @@ class ForecastingNetwork(nn.Module):
         x, last = carried(window.x, window.mask)
         end = last[:, -1:]
         steps = torch.arange(x.shape[1], device=x.device)[:, None]
-        ending_there = window._replace(x=x.gather(1, (steps - steps[-1] + end).clamp(min=0)))
-        ahead = self._own_past(ending_there)[..., self.middle].detach()
+        shifted = window._replace(x=x.gather(1, (steps - steps[-1] + end).clamp(min=0)))
+        ahead = self._own_past(shifted)[..., self.middle].detach()
         forecast = ahead.gather(1, (steps - end - 1).clamp(0, self.config.horizon - 1))
         return window._replace(x=torch.where((steps > end) & (end >= 0), forecast, x))
 

@@ -29,7 +29,7 @@ class TestPretraining:
     def test_network_as_it_is_on_a_series_too_short_to_train_on(self):
         forecaster = MVPAForecaster(**{**SMALL, "finetune_steps": 0}).pretrain(panel(), fh=range(1, 6))
         y = waves(3, columns=2)
-        with pytest.warns(UserWarning, match=r"y should have values in the last \d+ rows, .* got 3 of ") as said:
+        with pytest.warns(UserWarning, match=r"y should have values in the last \d+ rows, .* got 3 in ") as said:
             found = forecaster.fit(y, fh=[1, 5]).predict()
         assert len(said) == 1
         expected = forecaster.pretrained_.predict(Series(y.to_numpy()))[[0, 4], :, 4]

@@ -313,7 +313,7 @@ def test_results_of_two_detectors_are_not_mixed_without_a_word(tmp_path, model_f
     assert run("detect", tmp_path / "b.edf", "-o", results / "a" / EVENTS, "--model", "line-length") == 1
     assert "lies in the folder of another result" in capsys.readouterr().err
     assert (results / "a" / EVENTS).read_text() == events
-    said = "results.a and .*results.b are detections of another model"
+    said = "results.a and .*results.b differ in model"
     with pytest.warns(UserWarning, match=said):
         main(["detect", str(tmp_path / "b.edf"), "-o", str(results), "--model", str(model_folder)])
     with pytest.warns(UserWarning, match=said):
@@ -322,5 +322,5 @@ def test_results_of_two_detectors_are_not_mixed_without_a_word(tmp_path, model_f
     for more, differs in (([], ""), (["--rules", "paper"], "rules or threshold")):
         with warnings.catch_warnings(record=True, action="always") as caught:
             main(["detect", str(tmp_path / "b.edf"), "-o", str(results), "--model", "line-length", *more])
-        said = [str(warning.message) for warning in caught if "are detections of another" in str(warning.message)]
+        said = [str(warning.message) for warning in caught if "differ in " in str(warning.message)]
         assert [differs in text for text in said] == [True] * bool(more)
