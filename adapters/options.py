@@ -44,6 +44,18 @@ def temporarily(owner: Any, **values: Any) -> Iterator[None]:
             setattr(owner, name, value)
 
 
+@contextmanager
+def unchanged_if_refused(*owners: Any) -> Iterator[None]:
+    """Give objects of the host their attributes back where a block ends in an error, or is interrupted."""
+    before = [dict(vars(owner)) for owner in owners]
+    try:
+        yield
+    except BaseException:
+        for owner, attributes in zip(owners, before, strict=True):
+            vars(owner).update(attributes)
+        raise
+
+
 def check_whole(least: int = 1, **numbers: Any) -> None:
     """Raise ValueError for an argument that is no whole number of at least `least`."""
     for name, number in numbers.items():

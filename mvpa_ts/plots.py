@@ -195,7 +195,7 @@ def channels(forecaster: Any, *, model: int = 0, **predict: Any) -> Figure:
     if several:
         ids = list(dict.fromkeys(ahead[forecaster.id_col]))  # unique() of polars has no order
         view = fitted.view(len(ids), next(fitted.network.parameters()).device)
-        names, positions = [ids[row] for row in view.order.tolist()], view.positions
+        names, positions = [ids[row] for row in view.order.tolist()], view.inputs.get("positions")
     else:
         names, positions = forecaster._columns.names, forecaster._columns.channel_inputs.get("positions")
     weights = recorded.of(len(names))

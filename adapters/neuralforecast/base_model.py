@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral, Real
@@ -13,13 +14,14 @@ import numpy as np
 import pandas as pd
 import torch
 from einops import rearrange
+from neuralforecast.common._base_model import pl
 from neuralforecast.core import MODEL_FILENAME_DICT
 from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
 from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_twice, inferred_frequency, on_grid
 from mvpa_ts.adapters.neuralforecast.frames import check_frame
-from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, kept_random_state, quiet_in_pipes
+from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, quiet_in_pipes
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.options import check_objects, check_whole, temporarily
 from mvpa_ts.checks import listed, warn
@@ -30,6 +32,7 @@ from mvpa_ts.random_state import OwnRandomState
 
 SERIES = Words(remedy="add them, or give those of another panel to finetune(channel_positions=…)")
 _OF_FINETUNE = ("n_series", "max_steps", "learning_rate", "channel_order", "channel_positions")
+_SEEDING = threading.Lock()
 _LEAST_SERIES = 3  # that show what is usual
 _ALIKE = 2.0  # a panel whose values are so many times larger or smaller is of another kind
 
@@ -77,22 +80,17 @@ def _kept(trained: np.ndarray, distances: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class PanelView:
-    """The series of the panel at hand, in the order in which the network sees them, with what it reads of each."""
+    """The series of the panel at hand, with what the network reads of each."""
 
-    order: Tensor
-    vectors: Tensor | None = None
-    positions: Tensor | None = None
-    units: Tensor | None = None
-
-    @property
-    def inputs(self) -> dict[str, Tensor]:
-        """Arguments of `ForecastingNetwork.forward`."""
-        inputs = {"series": self.vectors, "positions": self.positions, "units": self.units}
-        return {name: tensor for name, tensor in inputs.items() if tensor is not None}
+    names: list[Any] | None  # as the host sorts them; None where nobody tells them
+    order: Tensor  # in which the network sees them
+    # A row a series: `positions`, `series` and `units`, as `ForecastingNetwork.forward` has them.
+    inputs: dict[str, Tensor] = field(default_factory=dict)
 
     def to(self, device: torch.device) -> PanelView:
         """The same on a device."""
-        return PanelView(*(None if t is None else t.to(device) for t in vars(self).values()))  # type: ignore[arg-type]
+        inputs = {name: rows.to(device) for name, rows in self.inputs.items()}
+        return PanelView(self.names, self.order.to(device), inputs)
 
 
 def check_columns(argument: str, names: Any) -> None:
@@ -145,7 +143,10 @@ class PanelModel(HostOverrides):
                 check_whole(least, **{argument: kwargs[argument]})
         size = kwargs.get("inference_windows_batch_size", 1)
         check_whole(inference_windows_batch_size=abs(size) if isinstance(size, int) else size)  # the host's −1 is all
-        with kept_random_state():  # torch and Lightning take no whole numbers of numpy
+        # The host would seed the whole process.
+        seed = kwargs.get("random_seed", 1)
+        with _SEEDING, temporarily(pl, seed_everything=lambda *_, **__: None), OwnRandomState(seed):
+            # Torch and Lightning take no whole numbers of numpy.
             super().__init__(*args, **{k: v.item() if isinstance(v, np.integer) else v for k, v in kwargs.items()})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -322,10 +323,7 @@ class PanelModel(HostOverrides):
         ValueError
             The model has no column of numbers that is known ahead, or `df` lacks one.
         """
-        # Categories have no size, and positions in a cycle no effect for each step.
-        left_out = {*getattr(self, "cat_exog_list", []), getattr(self, "cycle_column", None)}
-        names = [name for name in self.futr_exog_list if name not in left_out]
-        if not names:
+        if not (names := self._known_numbers):
             raise ValueError(f"effects needs covariates: {self} has no column of numbers in futr_exog_list")
         check_frame("df", df, id_col="unique_id", time_col="ds", target_col="y", exogenous=names, others=False)
         polars = not isinstance(df, pd.DataFrame)
@@ -346,6 +344,11 @@ class PanelModel(HostOverrides):
             values, features, list(tables["y"].columns), names, season=season_of(freq), coverage=coverage
         )
 
+    @property
+    def _known_numbers(self) -> list[str]:
+        """Columns that are known ahead, without categories, which have no size, and without positions in a cycle."""
+        return [name for name in self.futr_exog_list if name not in (*self.cat_exog_list, self.cycle_column)]
+
     def _prepare(self, panel: Panel, lookback: int) -> None:
         """Note the series of a panel to train on, and get the network ready for them."""
         order = self._order_of(panel.names, len(panel), panel)
@@ -354,8 +357,7 @@ class PanelModel(HostOverrides):
         self._fitted_series = FittedSeries(names, panel.units().tolist(), order, features)
         self._fitted_index = panel.index
         self._view = self._view_of(panel)
-        windows = panel.windows_count(lookback=lookback, horizon=self.h)
-        self._training.prepare(windows, 1.0, self._largest_deviation())
+        self._training.prepare(panel.windows_count(lookback=lookback, horizon=self.h), self._largest_deviation())
 
     def _feature_scales(self, panel: Panel) -> dict[str, list[float]]:
         """Mean, deviation, least and largest value of the exogenous columns that the model bounds."""
@@ -370,7 +372,7 @@ class PanelModel(HostOverrides):
         """The view of `count` series; of a panel that no call announced, what follows from the model's own names."""
         if self._view is None or len(self._view.order) != count:
             self._view = self._view_of(None, count)  # hosts of hosts, such as darts, call `forward` alone
-            if (isinstance(self._book.order, list) or self._book.positions) and self._names_of_fit(count) is None:
+            if self._view.names is None and (isinstance(self._book.order, list) or self._book.positions):
                 warn(
                     "channel_order and channel_positions go to series in the order of their names, "
                     f"{listed(list(map(repr, self._names(None, count))))}, since this host hands on no names: give it "
@@ -382,15 +384,16 @@ class PanelModel(HostOverrides):
 
     def _view_of(self, panel: Panel | None, count: int = 0) -> PanelView:
         """Look up the series of a panel by name; without one those of the last fit, if it had `count`, or as many."""
-        names, count = (self._names_of_fit(count), count) if panel is None else (panel.names, len(panel))
-        order, positions = torch.tensor(self._order_of(names, count, panel)), None
+        if panel is not None:
+            names, count = panel.names, len(panel)
+        else:
+            names = None if self._fitted_series is None else self._fitted_series.names
+            names = names if names is not None and len(names) == count else None
+        view = PanelView(names, torch.tensor(self._order_of(names, count, panel)))
         if self._book.positions is not None:
-            positions = torch.from_numpy(self._book.coordinates(self._names(names, count)))[order].float()
-        return PanelView(order, positions=positions)
-
-    def _names_of_fit(self, count: int) -> list[Any] | None:
-        names = None if self._fitted_series is None else self._fitted_series.names
-        return names if names is not None and len(names) == count else None
+            coordinates = torch.from_numpy(self._book.coordinates(self._names(names, count)))
+            view.inputs["positions"] = coordinates[view.order].float()
+        return view
 
     def _order_of(self, names: list[Any] | None, count: int, panel: Panel | None) -> list[int]:
         """The host's series in the order that the network shall see."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from utilsforecast.processing import maybe_compute_sort_indices
 
 from mvpa_ts.checks import listed, warn
+
+_ROUNDED = {"float64", "double", "int64", "uint64", "int32", "uint32"}  # types whose numbers float32 may round
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
     """
     if index.dates is None or index.freq is None:
         return
-    if last_rows is None and isinstance(index.freq, str) and re.fullmatch(r"(\d+[a-z]+){2,}", index.freq):
+    if last_rows is None and index.polars and re.fullmatch(r"(\d+[a-z]+){2,}", str(index.freq)):
         step = pandas_frequency(index.freq)
         one = next((f"{step // unit}{name}" for name, unit in _UNITS.items() if step and not step % unit), "one unit")
         warn(
@@ -265,12 +268,20 @@ def warn_of_rounding(index: FrameIndex) -> None:
 
 
 def rounding_of(
-    names: Sequence[Any], columns: Mapping[str, np.ndarray], bounds: np.ndarray
+    df: Any, names: Sequence[Any], bounds: np.ndarray, id_col: str, time_col: str
 ) -> dict[str, tuple[Any, float, float]]:
-    """Of each column [rows] the series that float32 rounds most, if by more than a twentieth of its deviation."""
+    """Of each column of a frame the series that float32 rounds most, if by more than a twentieth of its deviation."""
     rounded = {}
-    for column, values in columns.items():
-        worst = 0.0
+    for column in (name for name in df.columns if name not in (id_col, time_col)):
+        if str(df[column].dtype).lower().removesuffix("[pyarrow]") not in _ROUNDED:
+            continue
+        values = np.asarray(df[column], float)
+        largest, worst = np.nanmax(np.abs(values), initial=0.0), 0.0
+        # Most frames hold numbers near 1: only of others the rows are sorted, as the host sorts them.
+        if not (largest > 1e4 or 0.0 < largest < 1e-30):
+            continue
+        if (order := maybe_compute_sort_indices(df, id_col, time_col)) is not None:
+            values = values[order]
         for name, rows in zip(names, np.split(values, bounds[1:-1]), strict=True):
             numbers = rows[np.isfinite(rows)]
             if not len(numbers) or np.abs(numbers).max() > np.finfo(np.float32).max:
@@ -280,13 +291,6 @@ def rounding_of(
             if lost and distance > max(0.05 * deviation, worst):
                 rounded[column], worst = (name, distance, deviation), distance
     return rounded
-
-
-def date_of(index: FrameIndex | None, series: int, row: int) -> str:
-    """Where a row lies, for a message: its date, or its number where the data set has no dates."""
-    if index is None or index.dates is None or row >= len(index.dates[series]):
-        return f"in its row {row}"
-    return f"at {index.dates[series][row]}"
 
 
 def split_dates(dates: Any, bounds: np.ndarray) -> list[np.ndarray] | None:

@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 import torch
 from utilsforecast import processing
+from utilsforecast.compat import DataFrame
 
 from mvpa_ts.adapters.neuralforecast import losses
-from mvpa_ts.adapters.options import check_whole
+from mvpa_ts.adapters.options import check_whole, unchanged_if_refused
 from mvpa_ts.checks import listed
 from mvpa_ts.forecasting.quantiles import quantiles_at
 from mvpa_ts.forecasting.series import check_names
@@ -113,22 +114,18 @@ def checked(call: Callable[..., Any]) -> Callable[..., Any]:
         columns = {name: given.get(name, getattr(self, name, column)) for name, column in usual.items()}
         _check_aliases(self, [*columns.values(), "cutoff"])
         for argument in _ARGUMENTS:
-            if (frame := given.get(argument)) is not None and _is_frame(frame):
+            if isinstance(frame := given.get(argument), DataFrame):
                 _check_argument(self, argument, frame, columns)
-        if _is_frame(given.get("futr_df")):
+        if isinstance(given.get("futr_df"), DataFrame):
             _check_ahead(self, given["futr_df"], given.get("df"), given.get("h"))
         # A cross-validation that fits anew asks `predict`, one that does not asks its models for nothing.
         own_quantiles = given.get("refit") or call.__name__ == "simulate"
         asked = {} if own_quantiles else losses.asked_levels(given.get("level"), given.get("quantiles"))
         answers = list(_answers(self, asked, handed_on="refit" not in signature.parameters)) if asked else []
-        before = dict(vars(self))
-        try:
+        with unchanged_if_refused(self):  # the host takes rows and scalers first, which `predict` would read
             table = call(self, *args, **options)
             if call.__name__ == "cross_validation":
                 table = _without_masked_targets(self, table, given.get("df"))
-        except BaseException:  # an interrupt, too
-            self.__dict__.update(before)  # the host has taken rows and scalers by then, which `predict` would read
-            raise
         for answer in answers:
             table = _answered(table, *answer)
         return table
@@ -346,7 +343,3 @@ def _is_number(value: Any) -> bool:
         return False
     # Of those of numpy it takes the real part, with a warning.
     return not np.iscomplexobj(value)
-
-
-def _is_frame(frame: Any) -> bool:
-    return isinstance(frame, pd.DataFrame) or type(frame).__module__ == "polars.dataframe.frame"

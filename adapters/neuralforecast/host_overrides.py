@@ -6,16 +6,12 @@ docs/development/upstream.md says for each why, and which change of the host wou
 from __future__ import annotations
 
 import inspect
-import os
-import random
-import shutil
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -25,6 +21,7 @@ from neuralforecast.common._base_model import BaseModel, pl
 from neuralforecast.core import NeuralForecast
 from neuralforecast.tsdataset import TimeSeriesDataset
 from torch import Tensor
+from utilsforecast.compat import pl_DataFrame, pl_Series
 from utilsforecast.processing import sort
 
 from mvpa_ts.adapters.neuralforecast import losses
@@ -35,9 +32,6 @@ from mvpa_ts.adapters.options import temporarily
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.forecasting.series import plain, rows_of
 from mvpa_ts.random_state import OwnRandomState
-
-_SEEDING = threading.Lock()
-_ROUNDED = {"float64", "double", "int64", "uint64", "int32", "uint32"}  # types whose numbers float32 may round
 
 
 class HostOverrides(BaseModel):
@@ -153,22 +147,6 @@ def quiet_in_pipes(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"enable_progress_bar": False, "enable_model_summary": False, **options}
 
 
-@contextmanager
-def kept_random_state() -> Iterator[None]:
-    """Give the process its random states back after a block in which the host seeds them."""
-    with _SEEDING:
-        states, variables = (random.getstate(), np.random.get_state(), torch.get_rng_state()), dict(os.environ)
-        try:
-            yield
-        finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])
-            torch.set_rng_state(states[2])
-            for name in {*os.environ} - {*variables}:
-                if name.startswith("PL_"):  # a seed that Lightning notes for its workers
-                    del os.environ[name]
-
-
 def keep_frame_indices() -> None:
     """Let each data set that the host makes of a frame keep the frame's ids and dates, as `frame_index`.
 
@@ -193,9 +171,9 @@ def keep_frame_indices() -> None:
             list(names),
             split_dates(dates, dataset.indptr),
             (id_col, time_col, target_col),
-            _is_polars(df),
+            isinstance(df, pl_DataFrame),
             static_names=None if static_names is None else list(dict.fromkeys(static_names)),
-            rounded=_rounded(df, list(names), dataset, id_col, time_col),
+            rounded=rounding_of(df, list(names), dataset.indptr, id_col, time_col),
         )
         return dataset, names, last_dates, dates
 
@@ -227,7 +205,7 @@ def keep_frame_indices() -> None:
                 list(host.uids),
                 split_dates(host.ds, dataset.indptr),
                 (host.id_col, host.time_col, host.target_col),
-                _is_polars(host.uids),
+                isinstance(host.uids, pl_Series),
                 host.freq,
             )
         return host
@@ -240,26 +218,20 @@ def keep_frame_indices() -> None:
         if not of_this_package(self) or "://" in str(path) or refused:
             save(self, path, *args, **kwargs)
             return
+        # The host takes offsets of pandas, and writes texts alone.
+        written = {"freq": saved_frequency(self.freq)}
+        if hasattr(self, "uids"):
+            written["uids"] = _writable(self.uids)
+        if isinstance(scores := getattr(self, "_cs_df", None), pl_DataFrame):
+            written["_cs_df"] = scores.with_columns(_writable(scores[self.id_col]))
+        folder.parent.mkdir(parents=True, exist_ok=True)
         # The host would delete what is there first, and a kill or a full disk then leaves neither of both.
-        partial, older = (folder.with_name(f".{folder.name}.{word}") for word in ("partial", "older"))
-        for leftover in (partial, older):
-            shutil.rmtree(leftover, ignore_errors=True)
-        given.arguments["path"] = str(partial)
-        ids, scores, freq = getattr(self, "uids", None), getattr(self, "_cs_df", None), self.freq
-        try:
-            # The host takes offsets of pandas, and writes texts alone.
-            self.freq = saved_frequency(freq)
-            self.uids = _writable(ids)
-            if scores is not None and _is_polars(scores):
-                self._cs_df = scores.with_columns(_writable(scores[self.id_col]))
+        with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside, temporarily(self, **written):
+            given.arguments["path"] = f"{beside}/new"
             save(*given.args, **given.kwargs)
             if folder.exists():
-                folder.rename(older)
-            partial.rename(folder)
-        finally:
-            self.uids, self._cs_df, self.freq = ids, scores, freq
-            for leftover in (partial, older):
-                shutil.rmtree(leftover, ignore_errors=True)
+                folder.rename(f"{beside}/older")
+            Path(beside, "new").rename(folder)
 
     @wraps(encode)
     def encode_known(self: NeuralForecast, df: Any) -> Any:
@@ -302,21 +274,6 @@ def keep_frame_indices() -> None:
     NeuralForecast.load = staticmethod(load_with_index)
 
 
-def _rounded(
-    df: Any, names: list[Any], dataset: Any, id_col: str, time_col: str
-) -> dict[str, tuple[Any, float, float]]:
-    """What float32 rounds in the columns of a frame; the host's table has lost it."""
-    types = {column: str(df[column].dtype).lower().removesuffix("[pyarrow]") for column in df.columns}
-    wide = [name for name, kind in types.items() if name not in (id_col, time_col) and kind in _ROUNDED]
-    # Most frames hold numbers near 1: only of others the rows are sorted, as the host sorts them.
-    largest = {name: np.nanmax(np.abs(np.asarray(df[name], float)), initial=0.0) for name in wide}
-    wide = [name for name in wide if largest[name] > 1e4 or 0.0 < largest[name] < 1e-30]
-    if not wide:
-        return {}
-    rows = sort(df[[id_col, time_col, *wide]], by=[id_col, time_col])
-    return rounding_of(names, {column: np.asarray(rows[column], float) for column in wide}, dataset.indptr)
-
-
 def _check_calibration(df: Any, intervals: Any, horizon: int, columns: Mapping[str, Any]) -> None:
     """Raise ValueError where the host would take what is stored on missing rows for values to calibrate by."""
     if intervals is None or "available_mask" not in df.columns:
@@ -352,14 +309,10 @@ def _in_order_of(names: list[Any], rows: Any) -> Any:
 
 def _writable(ids: Any) -> Any:
     """Ids of polars in a type that the host can write: text for categories, whole numbers of 64 bits for shorter."""
-    if not _is_polars(ids):
+    if not isinstance(ids, pl_Series):
         return ids
     kind = str(ids.dtype)
     return ids.cast(int if ids.dtype.is_integer() else str if kind.startswith(("Categorical", "Enum")) else ids.dtype)
-
-
-def _is_polars(frame: Any) -> bool:
-    return type(frame).__module__.startswith("polars")
 
 
 keep_frame_indices()

@@ -422,13 +422,12 @@ class MVPA(PanelModel):
             self._keep_vectors(before.rows(panel.names, len(panel)), len(panel))
         super()._prepare(panel, lookback)
         # Bounds and the closed-form start belong to single series, so they follow the network's order.
-        order = self.view(len(panel), torch.device("cpu")).order
+        view = self.view(len(panel), torch.device("cpu"))
         if self.bounded:
             lower, upper = panel.value_range()
-            self.network.set_bounds(lower[order], upper[order])
+            self.network.set_bounds(lower[view.order], upper[view.order])
         explained = self._start_effects(panel)
-        windows_count = panel.windows_count(lookback=lookback, horizon=self.h)
-        lowers_mixing_rate = self._training.lowers_rates(self, windows_count) and self.network.mixing is not None
+        lowers_mixing_rate = self._training.lowers_rates(self) and self.network.mixing is not None
         regressions = self.network.regressions if panel.in_memory else None
         self._windows = None
         if self.network.fitted is not None:
@@ -436,17 +435,17 @@ class MVPA(PanelModel):
         if not lowers_mixing_rate and settings.ridge is None and regressions is None:
             return
         windows = panel.windows(explained, lookback=self.input_size, horizon=self.h, cycle_column=self.cycle_column)
-        share = mixing_share(windows) if lowers_mixing_rate else 1.0
-        self._training.prepare(windows_count, share, self._largest_deviation())
+        ordered = windows.channels(view.order)
+        if lowers_mixing_rate:
+            self._training.mixing_share = mixing_share(windows)
         if regressions is not None:
-            regressions.start(windows.channels(order))
+            regressions.start(ordered)
             if self.network.fitted is not None and self._reads_units and losses.is_central(self.loss):
-                ordered, view = windows.channels(order), self.view(len(panel), torch.device("cpu"))
                 self._windows = replace(ordered, channel_inputs={**view.inputs, **ordered.channel_inputs})
         if settings.ridge is not None:
             start_in_closed_form(
                 self.network,
-                windows.channels(order),
+                ordered,
                 ridge=settings.ridge,
                 cycle_strength=settings.cycle_strength,
                 reversion_strength=settings.reversion_strength,
@@ -474,9 +473,8 @@ class MVPA(PanelModel):
             return 0.0
         if bool(network.future_effects.any()) or not panel.in_memory or fitted is None:
             return 0.0  # weights that are trained further, or a table in files
-        # Categories come last, as vectors that are learnt; they have no number to regress on.
-        names = [name for name in self.futr_exog_list if name not in (*self.cat_exog_list, self.cycle_column)]
-        if not names:
+        # Categories come last in the network, as vectors that are learnt.
+        if not (names := self._known_numbers):
             return 0.0
         deviations = torch.tensor(fitted.units)[:, 1]
         values = torch.tensor(panel.rows(weighed=True)) / deviations
@@ -499,15 +497,15 @@ class MVPA(PanelModel):
     def _view_of(self, panel: Panel | None, count: int = 0) -> PanelView:
         view, fitted = super()._view_of(panel, count), self._fitted_series
         count = len(view.order)
-        names = self._names_of_fit(count) if panel is None else panel.names
-        rows = [-1] * count if fitted is None else fitted.rows(names, count)
-        vectors = torch.tensor(rows)[view.order] if "vectors" in self.network.config.per_channel else None
-        units = None
+        rows = [-1] * count if fitted is None else fitted.rows(view.names, count)
+        if "vectors" in self.network.config.per_channel:
+            view.inputs["series"] = torch.tensor(rows)[view.order]
         if self._reads_units and fitted is not None and (panel is not None or -1 not in rows):
             # A series that was not in training has its units from its rows in the panel at hand.
             here = fitted.units_of_new(panel.units()).tolist() if panel is not None and -1 in rows else []
-            units = torch.tensor([here[i] if row < 0 else fitted.units[row] for i, row in enumerate(rows)])[view.order]
-        return PanelView(view.order, vectors, view.positions, units)
+            units = [here[i] if row < 0 else fitted.units[row] for i, row in enumerate(rows)]
+            view.inputs["units"] = torch.tensor(units)[view.order]
+        return view
 
     def _keep_vectors(self, rows: list[int], count: int) -> None:
         """Give the vectors of the last fit to the series that had them, new ones to the others."""
@@ -536,12 +534,12 @@ def check_names(names: Iterable[str], maker: Callable[..., Any]) -> None:
     """Raise TypeError for an argument that nobody takes; the host would say so only when it trains."""
     takers = (maker, BaseModel.__init__, pl.Trainer.__init__)
     arguments = {name for taker in takers for name in inspect.signature(taker).parameters} - {"self"}
-    refuse_fields([name for name in names if name not in arguments], (NETWORK, TRAINING), RENAMED)
-    for name in names:
-        if name not in arguments:
-            alike = difflib.get_close_matches(name, sorted(arguments), 1)
-            hint = f": did you mean {alike[0]}?" if alike else ""
-            raise TypeError(f"{name} is neither an argument of MVPA nor of Lightning's Trainer{hint}")
+    strange = [name for name in names if name not in arguments]
+    refuse_fields(strange, (NETWORK, TRAINING), RENAMED)
+    if strange:
+        alike = difflib.get_close_matches(strange[0], sorted(arguments), 1)
+        hint = f": did you mean {alike[0]}?" if alike else ""
+        raise TypeError(f"{strange[0]} is neither an argument of MVPA nor of Lightning's Trainer{hint}")
 
 
 def check_schedule(val_check_steps: Any, windows_batch_size: Any, loss: Any, valid_loss: Any) -> None:

@@ -13,7 +13,7 @@ import torch
 from neuralforecast.tsdataset import BaseTimeSeriesDataset
 from torch import Tensor
 
-from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_dates, check_twice, date_of, warn_of_rounding
+from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_dates, check_twice, warn_of_rounding
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.forecasting.series import check_names
 from mvpa_ts.windows import FeatureScaling, Scaling, Series, Windows, far_words, observed_range, series_windows
@@ -242,11 +242,11 @@ class Panel:
         Rows whose sample weight is 0 count as missing if `weighed`.
         """
         # A weight of zero keeps a row out of the loss, so it must not shape units and starting values either.
-        missing = self.column("available_mask") == 0
+        counted = self._available
         if weighed and "sample_weight" in self.dataset.temporal_cols:
-            missing = missing | ~(self.column("sample_weight") > 0)
+            counted = counted & (self.column("sample_weight") > 0)
         y = self.dataset.temporal[:, self.dataset.y_idx].numpy().astype(float)
-        return self._trained(self._aligned(np.where(missing, np.nan, y), np.nan))
+        return self._trained(self._aligned(np.where(counted, y, np.nan), np.nan))
 
     def features(self, names: Sequence[str]) -> np.ndarray:
         """Columns of the rows to train on, [rows, N, F]; NaN is missing."""
@@ -333,13 +333,12 @@ class Panel:
         """Whole windows of the longest series in the rows to train on; None for parquet files."""
         if not self.in_memory:
             return None
-        return max(0, self._longest - self.unseen - lookback - horizon + 1)
+        return max(0, self.dataset.max_size - self.unseen - lookback - horizon + 1)
 
     def cycle_positions(self, cycle_column: str) -> np.ndarray:
         """Positions in the cycle of the rows to train on, by the clock where the column has it."""
-        missing = self.column("available_mask") == 0
-        column = np.where(missing, 0, np.rint(self.column(cycle_column))).astype(int)
-        observed = torch.from_numpy(self._aligned(~missing, False))
+        column = np.where(self._available, np.rint(self.column(cycle_column)), 0).astype(int)
+        observed = torch.from_numpy(self._aligned(self._available, False))
         return self._trained(whole_positions(torch.from_numpy(self._aligned(column, 0)), observed.any(1)).numpy())
 
     @cached_property
@@ -351,15 +350,12 @@ class Panel:
     def _available(self) -> np.ndarray:
         return self.column("available_mask") > 0
 
-    @property
-    def _longest(self) -> int:
-        return int(np.diff(self.dataset.indptr).max())
-
     def _aligned(self, values: np.ndarray, missing: Any) -> np.ndarray:
         """Rows of the data set as a table [rows, N, …] in which all series end together."""
-        table = np.full((self._longest, len(self), *values.shape[1:]), missing, dtype=values.dtype)
+        longest = self.dataset.max_size
+        table = np.full((longest, len(self), *values.shape[1:]), missing, dtype=values.dtype)
         # A short series begins late in the table, so that all end in its last row.
-        steps = np.arange(len(values)) - self.dataset.indptr[1:][self._owner] + self._longest
+        steps = np.arange(len(values)) - self.dataset.indptr[1:][self._owner] + longest
         table[steps, self._owner] = values
         return table
 
@@ -393,7 +389,9 @@ class Panel:
                 "which local_scaler_type spreads over all its rows. Leave local_scaler_type out, since the model "
                 f"scales each series itself, or fill {column!r} on missing rows with any number: it is not read there"
             )
-        where = date_of(self.index, series, row - int(self.dataset.indptr[series]))
+        number = row - int(self.dataset.indptr[series])
+        dates = None if self.index is None or self.index.dates is None else self.index.dates[series]
+        where = f"in its row {number}" if dates is None or number >= len(dates) else f"at {dates[number]}"
         ahead = not self.fitting and self.appended is not None and row >= self.dataset.indptr[series + 1] - self.unseen
         frames = "df and val_df" if validated else "futr_df" if ahead else "df"
         return (

@@ -164,7 +164,7 @@ class PretrainedMVPA(PanelModel):
         """Forecast the host's windows, [B, h, N·m] in the layout that the loss takes apart."""
         x, observed, historic, future = inputs_of(windows_batch)
         view = self.view(x.shape[-1], x.device)
-        order, positions = view.order, view.positions
+        order, positions = view.order, view.inputs.get("positions")
         if positions is None and self.ordered:
             positions = torch.arange(len(order), device=x.device)[:, None].float()
         quantiles = forecast_quantiles(
@@ -180,7 +180,7 @@ class PretrainedMVPA(PanelModel):
             names=self._future_names(),
             bounded=self.bounded,
         )
-        output = losses.sorted_quantiles(quantiles[..., self._columns][:, :, order.argsort()], self.loss)
+        output = quantiles[..., self._columns][:, :, order.argsort()]
         self._training.note_forecast(output if self.training else None)
         return losses.flattened(output, self.loss)
 
@@ -193,8 +193,7 @@ class PretrainedMVPA(PanelModel):
         return nn.ModuleList(nn.Embedding.from_pretrained(table) for table in tables)
 
     def _future_names(self) -> list[str]:
-        numbers = [name for name in self.futr_exog_list if name not in self.cat_exog_list]
-        return numbers + [name for name in self.futr_cat_exog_list for _ in range(self._cat_emb_dim(name))]
+        return self._known_numbers + [name for name in self.futr_cat_exog_list for _ in range(self._cat_emb_dim(name))]
 
     def predict(self, dataset: Any, *args: Any, h: int | None = None, **kwargs: Any) -> Any:
         """Forecast a panel, of any `h`; called by `NeuralForecast.predict`. Raises ValueError for `explain`."""

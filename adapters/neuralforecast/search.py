@@ -8,13 +8,11 @@ import logging
 import math
 import os
 import re
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -37,7 +35,7 @@ from torch import nn
 from mvpa_ts.adapters.neuralforecast.base_model import SERIES, register
 from mvpa_ts.adapters.neuralforecast.model import FITTED_COPY, MVPA
 from mvpa_ts.adapters.neuralforecast.panel import Panel
-from mvpa_ts.adapters.options import check_objects, check_whole, temporarily
+from mvpa_ts.adapters.options import check_objects, check_whole
 from mvpa_ts.checks import check_flags, warn
 from mvpa_ts.forecasting.series import SeriesBook
 
@@ -46,6 +44,7 @@ FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 REASON = "reason"  # user attribute of a trial that failed
 # Seconds. A worker that was silent for the grace period is taken for dead, and its trial is drawn again.
 HEARTBEAT, GRACE = 15, 90
+_METRICS = {"loss": "ptl/val_loss", "train_loss": "train_loss"}  # kept with a trial, by their names in the model
 _RETRIES = 5  # a trial that kills each process, for want of memory, is not drawn for ever
 
 
@@ -137,7 +136,6 @@ class AutoMVPA(BaseAuto):
     """
 
     default_config = SPACE
-    _watch: TrialWatch | None = None
 
     def __init__(
         self,
@@ -226,10 +224,14 @@ class AutoMVPA(BaseAuto):
             "panel": fingerprint(search["dataset"], search["val_size"], search["test_size"]),
             "settings": described(space),
         }
+        # Facts make two searches comparable, so a study is resumed by the same search alone.
+        digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=5).hexdigest()
         chosen = {
             "storage": self.storage,
-            "study_name": self.study_name or self._study_name(facts["panel"]),
+            "study_name": self.study_name or f"{self}-h{self.h}-{type(self.loss).__name__}-{digest}",
             "load_if_exists": True,
+            "direction": "minimize",
+            "sampler": search["search_alg"],
             "pruner": self.pruner or optuna.pruners.NopPruner(),
             **(self.optuna_options.create_study_kwargs or {}),
         }
@@ -240,48 +242,25 @@ class AutoMVPA(BaseAuto):
         # Memory holds any object, a database only JSON.
         if not isinstance(storage, optuna.storages.InMemoryStorage | None):
             check_json(space)
-        with named_errors(url), without_notes_of_opening():
-            study, chosen["storage"] = opened({"direction": "minimize", **chosen}, facts)
+        with named_errors(url):
+            study = opened(chosen, facts)
             warn_of_others(study, facts)
             finished = len(study.get_trials(deepcopy=False, states=FINISHED))
             _log.info("study %r has %d finished trials of %d", study.study_name, finished, search["num_samples"])
-
-            # A trial whose training diverges, or cannot begin or go on, has failed; the search goes on.
-            errors = (FloatingPointError, SettingError, TimeIsUpError)
-            # An error holds what its trial had in memory until garbage is collected.
-            optimize = {"catch": errors, "gc_after_trial": True, **(self.optuna_options.study_kwargs or {})}
-            options = replace(self.optuna_options, create_study_kwargs=chosen, study_kwargs=optimize)
-            of_all_workers = MaxTrialsCallback(search["num_samples"], states=FINISHED)
-            callbacks = [*(self.callbacks or []), of_all_workers]
-            watch = TrialWatch(search["time_budget"], facts["settings"])
-            missing = max(0, search["num_samples"] - finished)
-            watched = {**search, "config": watch.noting(search["config"]), "num_samples": missing}
-            with temporarily(self, optuna_options=options, callbacks=callbacks, _watch=watch):
-                study = super()._optuna_tune_model(**watched)
+            options = {
+                "n_trials": max(0, search["num_samples"] - finished),
+                "timeout": search["time_budget"],
+                "callbacks": [*(self.callbacks or []), MaxTrialsCallback(search["num_samples"], states=FINISHED)],
+                "show_progress_bar": search["verbose"],
+                # A trial whose training diverges, or cannot begin or go on, has failed; the search goes on.
+                "catch": (FloatingPointError, SettingError, TimeIsUpError),
+                "gc_after_trial": True,  # an error holds what its trial had in memory until garbage is collected
+                **(self.optuna_options.study_kwargs or {}),
+            }
+            # The host's own call neither ends a trial early nor opens a study that is there already.
+            study.optimize(Objective(search, facts["settings"]), **options)
         check_outcome(study)
         return study
-
-    def _fit_model(self, cls_model: Any, config: Any, **data: Any) -> Any:
-        """As the host; within a search, the trial is told of each validation and of what goes wrong."""
-        with nullcontext() if self._watch is None else self._watch.noting_failure():
-            model = cls_model(**config)
-            if self._watch is not None:
-                model._training.validated = self._watch.reporting(model)
-            fitted = model.fit(**data)
-        fitted._training.validated = None
-        return fitted
-
-    def _study_name(self, facts: str) -> str:
-        # Everything that makes two searches comparable, so that a study is resumed by the same search alone.
-        fixed = {
-            "space": self.config(MockTrial()),
-            "loss": getattr(self.loss, "_nf_init_kwargs", None),
-            "valid_loss": [type(self.valid_loss).__name__, getattr(self.valid_loss, "_nf_init_kwargs", None)],
-            "panel": facts,
-        }
-        text = json.dumps(fixed, sort_keys=True, default=lambda value: type(value).__name__)
-        digest = hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
-        return f"{self}-h{self.h}-{type(self.loss).__name__}-{digest}"
 
 
 def _with_series(config: Any, n_series: int) -> Any:
@@ -363,42 +342,27 @@ def warn_of_others(study: optuna.Study, facts: dict[str, Any]) -> None:
         )
 
 
-def opened(
-    options: dict[str, Any], facts: dict[str, Any], attempts: int = 6
-) -> tuple[optuna.Study, optuna.storages.BaseStorage]:
-    """The study, begun with these facts if it is new, and its storage.
+def opened(options: dict[str, Any], facts: dict[str, Any], attempts: int = 6) -> optuna.Study:
+    """The study, begun with these facts if it is new.
 
     It is tried again where another worker begins at the same moment.
     """
+    storage, verbosity = options["storage"], optuna.logging.get_verbosity()
     for attempt in range(1, attempts + 1):
         try:
-            storage = options["storage"] or optuna.storages.InMemoryStorage()
-            if isinstance(storage, str):
-                storage = opened_database(storage)
-            study = optuna.create_study(**{**options, "storage": storage})
+            optuna.logging.set_verbosity(optuna.logging.WARNING)  # that a study was made or found
+            database = opened_database(storage) if isinstance(storage, str) else storage
+            study = optuna.create_study(**{**options, "storage": database})
             for name in facts.keys() - study.user_attrs.keys():
                 study.set_user_attr(name, facts[name])
-            return study, storage
-        except (DBAPIError, optuna.exceptions.StorageInternalError):
+            return study
+        except (DBAPIError, StorageInternalError):
             if attempt == attempts:
                 raise
             time.sleep(0.2 * attempt)
+        finally:
+            optuna.logging.set_verbosity(verbosity)
     raise AssertionError("unreachable")
-
-
-@contextmanager
-def without_notes_of_opening() -> Iterator[None]:
-    """Keep Optuna from logging that a study was made or found: the host opens it again, which reads as two studies."""
-
-    def is_another(record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith(("A new study created", "Using an existing study"))
-
-    with ExitStack() as stack:
-        for name in ("optuna.study.study", "optuna.storages._in_memory", "optuna.storages._rdb.storage"):
-            logger = logging.getLogger(name)
-            logger.addFilter(is_another)
-            stack.callback(logger.removeFilter, is_another)
-        yield
 
 
 class TimeIsUpError(Exception):
@@ -409,65 +373,50 @@ class SettingError(Exception):
     """What a trial drew does not go together, or needs too much memory; the search goes on."""
 
 
-class TrialWatch:
-    """Tells the trial of each thread how its training goes, and ends it when the seconds of `time_budget` are over.
+class Objective:
+    """The validation loss of a trial, which is told how its training goes; `search` is what the host's method takes.
 
-    `settings` are the arguments without a trial, as `described`. Those that a trial has otherwise were drawn.
+    A training ends when the seconds of `time_budget` are over. `settings` are the arguments without a trial, as
+    `described`. Those that a trial has otherwise were drawn.
     """
 
-    def __init__(self, time_budget: float | None, settings: dict[str, str]) -> None:
-        self._settings = settings
-        self._deadline = None if time_budget is None else time.monotonic() + time_budget
-        self._threads = threading.local()  # Optuna's n_jobs runs trials in threads
+    def __init__(self, search: dict[str, Any], settings: dict[str, str]) -> None:
+        self._search, self._settings = search, settings
+        budget = search["time_budget"]
+        self._deadline = None if budget is None else time.monotonic() + budget
 
-    def noting(self, config: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
-        """The same search space, which notes the trial that asks, and names a study with other choices."""
+    def __call__(self, trial: optuna.Trial) -> float:
+        """Train a model with the arguments that a trial draws."""
+        chosen = self._arguments(trial)
+        drawn = {name for name, _ in described(chosen).items() - self._settings.items()}
+        with noting_failure(trial, drawn):
+            model = self._search["cls_model"](**deepcopy(chosen))
+            model._training.validated = self._reporting(trial, model)
+            model.fit(**{name: self._search[name] for name in ("dataset", "val_size", "test_size")})
+        # By these names the host makes the best model, and its users read what a trial was.
+        trial.set_user_attr(
+            "ALL_PARAMS", {name: value for name, value in chosen.items() if name not in ("loss", "valid_loss")}
+        )
+        losses = {name: float(model.metrics[key]) for name, key in _METRICS.items()}
+        trial.set_user_attr("METRICS", losses)
+        return losses["loss"]
 
-        def noted(trial: Any) -> dict[str, Any]:
-            self._threads.trial = trial if isinstance(trial, optuna.Trial) else None
-            try:
-                chosen = config(trial)
-            except ValueError as error:
-                if "dynamic value space" not in str(error):
-                    raise
-                raise ValueError(
-                    f"config must suggest a parameter with the same choices throughout study "
-                    f"{trial.study.study_name!r}, which began with others (or config names the parameter twice): give "
-                    "another study_name, another name of the parameter, or the first choices"
-                ) from error
-            drawn = described(chosen).items() - self._settings.items()
-            self._threads.drawn = {name for name, _ in drawn}
-            return chosen
-
-        return noted
-
-    @contextmanager
-    def noting_failure(self) -> Iterator[None]:
-        """Keep with the trial why it fails.
-
-        The search goes on if the error names an argument that was drawn, or if a trial that drew any ran out of memory.
-        """
+    def _arguments(self, trial: optuna.Trial) -> dict[str, Any]:
+        """What the search space draws; names a study with other choices."""
         try:
-            yield
-        except (ValueError, FloatingPointError, TimeIsUpError) as error:
-            self._threads.trial.set_user_attr(REASON, str(error))
-            if isinstance(error, ValueError) and self._threads.drawn & set(re.findall(r"\w+", str(error))):
-                raise SettingError(str(error)) from error
-            raise
-        except (RuntimeError, MemoryError) as error:
-            if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)):
+            chosen: dict[str, Any] = self._search["config"](trial)
+        except ValueError as error:
+            if "dynamic value space" not in str(error):
                 raise
-            reason = f"the trial ran out of memory: {error}"
-            self._threads.trial.set_user_attr(REASON, reason)
-            if not self._threads.drawn:
-                raise
-            raise SettingError(reason) from error
+            raise ValueError(
+                f"config must suggest a parameter with the same choices throughout study "
+                f"{trial.study.study_name!r}, which began with others (or config names the parameter twice): give "
+                "another study_name, another name of the parameter, or the first choices"
+            ) from error
+        return chosen
 
-    def reporting(self, model: Any) -> Callable[[int, float], None] | None:
-        """A function to call after each validation of a model, with the step and the loss; None without a trial."""
-        trial: optuna.Trial | None = getattr(self._threads, "trial", None)
-        if trial is None:
-            return None
+    def _reporting(self, trial: optuna.Trial, model: Any) -> Callable[[int, float], None]:
+        """A function to call after each validation of a model, with the step and the loss."""
         if model.val_check_steps >= model.max_steps and not isinstance(trial.study.pruner, optuna.pruners.NopPruner):
             warn(
                 f"val_check_steps ({model.val_check_steps}) must be below max_steps ({model.max_steps}) for the pruner "
@@ -491,6 +440,29 @@ class TrialWatch:
                 raise TimeIsUpError(f"the time_budget of the search ended at {percent} % of the training")
 
         return report
+
+
+@contextmanager
+def noting_failure(trial: optuna.Trial, drawn: set[str]) -> Iterator[None]:
+    """Keep with the trial why it fails.
+
+    The search goes on if the error names an argument that was drawn, or if a trial that drew any ran out of memory.
+    """
+    try:
+        yield
+    except (ValueError, FloatingPointError, TimeIsUpError) as error:
+        trial.set_user_attr(REASON, str(error))
+        if isinstance(error, ValueError) and drawn & set(re.findall(r"\w+", str(error))):
+            raise SettingError(str(error)) from error
+        raise
+    except (RuntimeError, MemoryError) as error:
+        if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)):
+            raise
+        reason = f"the trial ran out of memory: {error}"
+        trial.set_user_attr(REASON, reason)
+        if not drawn:
+            raise
+        raise SettingError(reason) from error
 
 
 def check_url(url: str) -> None:

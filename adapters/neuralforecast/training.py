@@ -44,31 +44,28 @@ class HostTraining:
         # Called after each validation with the steps done and the loss; what it raises ends the training.
         self.validated: Callable[[int, float], None] | None = None
         self.best_loss = math.inf  # of the validation whose weights were kept; without early stopping it stays
-        self.prepare(None, 1.0, None)
-        self._average: WeightAverage | None = None
+        self.prepare(None, None)
+        self._average = WeightAverage(nn.Module(), None)  # nothing to exchange before a training
         self._best: list[Tensor] | None = None  # weights of the best validation
         self._target: tuple[Tensor, Tensor] | None = None
         self._forecast: Tensor | None = None  # of the last step, [B, h, N, m]
 
-    def prepare(self, windows: int | None, mixing_share: float, largest_deviation: float | None) -> None:
+    def prepare(self, windows: int | None, largest_deviation: float | None) -> None:
         """Note what the rates depend on in the panel to train on.
 
         They are lower where there are more steps than whole `windows`, where those were counted, and for heads that
-        read other series, see `mixing_share` of the core. `largest_deviation` is of series in units of their own.
+        read other series by `mixing_share`, see the core. `largest_deviation` is of series in units of their own.
         """
-        self._windows, self._mixing_share, self._largest_deviation = windows, mixing_share, largest_deviation
+        self._windows, self.mixing_share, self._largest_deviation = windows, 1.0, largest_deviation
 
-    def lowers_rates(self, model: Any, windows: int | None) -> bool:
+    def lowers_rates(self, model: Any) -> bool:
         """Whether rates depend on the panel: not under a schedule that the user gave to the host."""
-        return _schedule_is_free(model) and windows is not None and self.settings.full_rate_steps is not None
+        return _schedule_is_free(model) and self._windows is not None and self.settings.full_rate_steps is not None
 
     def begin(self, model: nn.Module) -> None:
         """Start a new average."""
-        self._average = None
-        if self.settings.weight_averaging is not None:
-            self._average = WeightAverage(
-                model, self.settings.weight_averaging, warm_up=self.settings.averaging_warm_up
-            )
+        settings = self.settings
+        self._average = WeightAverage(model, settings.weight_averaging, warm_up=settings.averaging_warm_up)
         self._averaged_steps = 0
         self._clock = TrainingClock(_SHORTER)
         self._best, self.best_loss = None, math.inf
@@ -76,15 +73,13 @@ class HostTraining:
     def after_step(self, steps: int, all_steps: int) -> None:
         """Take the weights after an optimiser step into the average, and say once if the training will be long."""
         self._clock.after_step(steps, all_steps)
-        if self._average is None or steps == self._averaged_steps:
-            return  # gradients are still being accumulated
-        self._averaged_steps = steps
-        self._average.update()
+        if steps > self._averaged_steps:  # else gradients are still being accumulated
+            self._averaged_steps = steps
+            self._average.update()
 
     def exchange(self) -> None:
         """Swap the weights and their average, before a validation and after it."""
-        if self._average is not None:
-            self._average.exchange()
+        self._average.exchange()
 
     def after_validation(self, model: Any) -> None:
         """Note the loss of the average, and go on training the weights."""
@@ -101,8 +96,7 @@ class HostTraining:
     @torch.no_grad()
     def end(self, model: nn.Module) -> None:
         """Keep the average, or that of the best validation."""
-        self.exchange()
-        self._average = None
+        self._average.keep()
         if self._best is not None:
             for weight, best in zip(model.parameters(), self._best, strict=True):
                 weight.copy_(best)
@@ -119,7 +113,7 @@ class HostTraining:
             model.network,
             learning_rate=model.learning_rate,
             linear_rate=settings.linear_learning_rate or self.linear_ratio * model.learning_rate,
-            mixing_share=self._mixing_share,
+            mixing_share=self.mixing_share,
             others=[weight for name, weight in model.named_parameters() if not name.startswith("network.")],
             linear=self.on_linear_path,
         )

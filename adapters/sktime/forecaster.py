@@ -13,7 +13,7 @@ import pandas as pd
 from sktime.datatypes import update_data
 from sktime.forecasting.base import ForecastingHorizon
 
-from mvpa_ts.adapters.options import temporarily
+from mvpa_ts.adapters.options import temporarily, unchanged_if_refused
 from mvpa_ts.adapters.sktime import frames
 from mvpa_ts.adapters.sktime.columns import arranged
 from mvpa_ts.adapters.sktime.parameters import DictOptions, forecaster_groups, network_config, warn_of_short_history
@@ -201,7 +201,7 @@ class MVPAForecaster(DictOptions, Pretraining):
         self._scaling = Scaling.of(series.values)
         if shipped is not None:
             self._scaling = replace(self._scaling, location=robust_location(self._scaling, series.values))
-            self.fitted_: Any = self._finetuned(shipped, series, channel_inputs=self._columns.channel_inputs)
+            self.fitted_: Any = self._finetuned(shipped, series, self._scaling, self._columns.channel_inputs)
         elif start is None:
             check_rows(len(series.values), horizon)
             config = network_config(self.get_params(deep=False), [series], horizon)
@@ -225,14 +225,8 @@ class MVPAForecaster(DictOptions, Pretraining):
         """Check new rows, and leave the forecaster as it was where a call with them is refused."""
         frames.check_new_rows(y, X, getattr(self, "_cur_y", None))
         # Of a panel, the host updates a forecaster for each instance, one after the other.
-        several = [self, *np.ravel(getattr(self, "forecasters_", ()))]
-        before = [dict(vars(forecaster)) for forecaster in several]
-        try:
-            yield
-        except BaseException:  # an interrupt, too
-            for forecaster, state in zip(several, before, strict=True):
-                vars(forecaster).update(state)  # the host moves the cutoff first, and forecasts would begin there
-            raise
+        with unchanged_if_refused(self, *np.ravel(getattr(self, "forecasters_", ()))):
+            yield  # the host moves the cutoff first, and forecasts would begin there
 
     def effects(self, coverage: float = 0.8) -> pd.DataFrame:
         """By how much each column of y changes where a column of X is one unit larger, with intervals.
@@ -390,7 +384,7 @@ class MVPAForecaster(DictOptions, Pretraining):
         series = self._series(self._cur_y, self._cur_X)  # which checks the rows
         if update_params and self._finetune_steps:
             if isinstance(self.fitted_, ShippedForecaster):
-                self.fitted_ = self._finetuned(self.fitted_, series)
+                self.fitted_ = self._finetuned(self.fitted_, series, self._scaling, self._columns.channel_inputs)
             else:
                 self.fitted_ = self._train(
                     [series], self.fitted_.config, self._finetune_steps, "update", self._columns,

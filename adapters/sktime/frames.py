@@ -65,17 +65,16 @@ def series_of(
     return Series(values, features, position)
 
 
-def panel_of(y: pd.DataFrame, X: pd.DataFrame | None, cycle: int | None = None) -> list[Series]:
+def panel_of(y: pd.DataFrame, cycle: int | None = None) -> list[Series]:
     """The instances of a panel, each on its own grid; raises ValueError where one has none, or none for a cycle."""
     levels: list[Any] = list(range(y.index.nlevels - 1))
-    parts = None if X is None else {name: part.droplevel(levels) for name, part in X.groupby(level=levels)}
     series = []
     for name, part in y.groupby(level=levels):
         instance = part.droplevel(levels)
         frequency = checked_frequency(instance.index, f"instance {', '.join(map(str, name))} of y")
         grid = regular(instance.index, instance.index[-1], frequency)
         position = positions_of(grid, None, frequency, cycle)
-        series.append(series_of(instance, None if parts is None else parts[name], grid, None, position))
+        series.append(series_of(instance, None, grid, None, position))
     return series
 
 
@@ -338,31 +337,17 @@ def _positions(dates: pd.DatetimeIndex, frequency: Any) -> np.ndarray | None:
         count = _business_days(days, frequency)
     elif isinstance(frequency, (offsets.Day, offsets.Week)):
         count = _spans(days, pd.Timedelta(7 if isinstance(frequency, offsets.Week) else 1, "D"))
-    elif isinstance(frequency, (offsets.FY5253, offsets.FY5253Quarter)):
-        # Such years have 52 or 53 weeks and never leave their month by more than one.
-        years = isinstance(frequency, offsets.FY5253)
-        since = _spans(days, pd.Timedelta(1, "D")) - 30.4 * frequency.startingMonth  # type: ignore[union-attr]
-        count = np.rint(since / (365.2425 if years else 365.2425 / 4))
-    elif isinstance(frequency, (offsets.SemiMonthBegin, offsets.SemiMonthEnd)):
-        whole = days.is_month_end if isinstance(frequency, offsets.SemiMonthEnd) else days.day >= frequency.day_of_month  # type: ignore[attr-defined]
-        count = 2 * _months(days) + np.asarray(whole)
+    elif isinstance(frequency, (offsets.MonthBegin, offsets.MonthEnd)):
+        count = _months(days)
+    elif frequency is None:
+        return None
     else:
-        kinds = {kind.__name__ for kind in type(frequency).__mro__}
-        months = next((size for names, size in _MONTHS.items() if kinds & set(names.split())), None)
-        if months is None:
-            return None
-        count = _months(days) // months
+        # There are few quarters and years since 1970, so pandas can count them.
+        origin = pd.Timestamp("1970-01-01")
+        steps = pd.date_range(min(origin, days[0]), max(origin, days[-1]), freq=frequency.base)
+        count = steps.searchsorted(days) - steps.searchsorted(origin)
     # A grid of every n-th step meets the same remainder at each.
     return np.asarray(count).astype(np.int64) // frequency.n
-
-
-_MONTHS = {
-    "YearBegin YearEnd BYearBegin BYearEnd Easter": 12,
-    "HalfYearBegin HalfYearEnd BHalfYearBegin BHalfYearEnd": 6,
-    "QuarterBegin QuarterEnd BQuarterBegin BQuarterEnd": 3,
-    "MonthBegin MonthEnd BusinessMonthBegin BusinessMonthEnd": 1,
-    "CustomBusinessMonthBegin CustomBusinessMonthEnd WeekOfMonth LastWeekOfMonth": 1,
-}
 
 
 def _positions_by_parts(dates: pd.DatetimeIndex, frequency: pd.DateOffset) -> np.ndarray | None:

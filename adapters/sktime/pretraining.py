@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -25,7 +26,7 @@ from mvpa_ts.files import read_config
 if TYPE_CHECKING:
     from mvpa_ts.forecasting.fitted import FittedForecaster
     from mvpa_ts.forecasting.network.configuration import ForecastingConfig
-    from mvpa_ts.windows import Series
+    from mvpa_ts.windows import Scaling, Series
 
 # Beside the network's own files, which know channels by their number and not by name.
 _COLUMNS = "columns.json"
@@ -74,7 +75,7 @@ class Pretraining(BaseForecaster):
     def _pretrain(self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None) -> Self:
         if fh is None:
             raise ValueError("fh must be given to pretrain: it sets how many steps the network forecasts, got None")
-        return self._pretrain_from(None, y, X, _last_step(fh))
+        return self._pretrain_from(None, y, _last_step(fh))
 
     def _pretrain_update(
         self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None
@@ -82,23 +83,23 @@ class Pretraining(BaseForecaster):
         start: Any = getattr(self, "pretrained_", None) or getattr(self, "fitted_", None)
         if start is None:
             return self._pretrain(y, X, fh)
-        return self._pretrain_from(start, y, X, start.horizon if fh is None else _last_step(fh))
+        return self._pretrain_from(start, y, start.horizon if fh is None else _last_step(fh))
 
-    def _pretrain_from(self, start: Any, y: pd.DataFrame, X: pd.DataFrame | None, horizon: int) -> Self:
+    def _pretrain_from(self, start: Any, y: pd.DataFrame, horizon: int) -> Self:
         from mvpa_ts.windows import Scaling
 
         if self.pretrained is not None:
             # The shipped network reads any number of series, so instances become columns of one.
-            instances = side_by_side(panel_of(y, None))
+            instances = side_by_side(panel_of(y))
             times = y.index.levels[-1] if isinstance(y.index, pd.MultiIndex) else y.index
             shipped = self._shipped(start, horizon, times)
-            self.pretrained_ = self._finetuned(shipped, instances, Scaling.of(instances.values))
+            self.pretrained_ = self._finetuned(shipped, instances, Scaling.of(instances.values), {})
             return self
         parameters = self.get_params(deep=False)
         if start is not None:
-            _check_pretrained(start, horizon, y, X)
+            _check_pretrained(start, horizon, y, None)
         columns = arranged(y, parameters, start)
-        series = panel_of(y[columns.names], X, self.sp)
+        series = panel_of(y[columns.names], self.sp)
         if start is None:
             check_rows(max(len(part.values) for part in series), horizon)
         config = network_config(parameters, series, horizon) if start is None else start.config
@@ -145,13 +146,13 @@ class Pretraining(BaseForecaster):
         return ShippedForecaster(network, horizon, ordered=self.channel_order is not None, season=season)
 
     def _finetuned(
-        self, shipped: ShippedForecaster, series: Series, scaling: Any = None, channel_inputs: Any = None
+        self, shipped: ShippedForecaster, series: Series, scaling: Scaling, channel_inputs: Mapping[str, Any]
     ) -> ShippedForecaster:
         if not self._finetune_steps:
             return shipped
         return shipped.finetuned(
             series,
-            self._scaling if scaling is None else scaling,
+            scaling,
             channel_inputs,
             steps=self._finetune_steps,
             learning_rate=FINETUNING * self.learning_rate,

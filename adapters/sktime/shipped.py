@@ -76,7 +76,7 @@ class ShippedForecaster:
         return positions
 
     def finetuned(
-        self, series: Series, scaling: Scaling, channel_inputs: Mapping[str, Any] | None = None, **settings: Any
+        self, series: Series, scaling: Scaling, channel_inputs: Mapping[str, Any], **settings: Any
     ) -> ShippedForecaster:
         """A copy that is trained further on one series, see `finetuned` of the core for what is set."""
         import torch

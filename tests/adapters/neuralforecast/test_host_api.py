@@ -1,6 +1,7 @@
 """Canaries: what the adapter relies on in the host without a promise. If one fails, the host has changed."""
 
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from neuralforecast.models import TSMixerx, iTransformer
 from neuralforecast.tsdataset import TimeSeriesDataModule, TimeSeriesDataset
 
 from mvpa_ts.adapters.neuralforecast import MVPA
+from mvpa_ts.adapters.neuralforecast.search import _METRICS
 
 ADAPTER = Path(__file__).parents[3] / "adapters" / "neuralforecast"
 
@@ -51,10 +53,13 @@ def test_overridden_methods(method, arguments):
 
 
 def test_what_a_search_overrides():
-    arguments = ["self", "cls_model", "config", "dataset", "val_size", "test_size", "distributed_config"]
-    assert list(inspect.signature(BaseAuto._fit_model).parameters) == arguments
+    assert list(inspect.signature(BaseAuto._optuna_tune_model).parameters) == [
+        "self", "cls_model", "dataset", "val_size", "test_size", "verbose", "num_samples", "search_alg", "config",
+        "distributed_config", "time_budget",
+    ]  # fmt: skip
     source = inspect.getsource(BaseAuto._optuna_tune_model)
-    assert source.index("config(trial)") < source.index("self._fit_model(")  # the trial is noted, then told
+    assert re.findall(r'set_user_attr\(\s*"(\w+)"', source) == ["ALL_PARAMS", "METRICS"]
+    assert re.findall(r'"(\w+)": float\(metrics\["([\w/]+)"\]\)', source) == list(_METRICS.items())
 
 
 def test_load_refuses_what_finetune_takes(panel, tmp_path):

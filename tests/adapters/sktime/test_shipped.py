@@ -10,6 +10,7 @@ from sktime.datasets import load_airline
 from support.made_up_series import waves
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
+from mvpa_ts.forecasting import pretrained
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 
 
@@ -45,6 +46,15 @@ def test_the_season_is_that_of_the_index_unless_sp_tells_it():
             base(sp=sp).fit(y, fh=[1])
     with pytest.raises(ValueError, match=r"bounded must be True, False or a pair .* in order, .*got 'no'"):
         base(bounded="no").fit(y, fh=[1])
+
+
+def test_an_update_trains_by_the_positions_too(monkeypatch):
+    trained = []
+    monkeypatch.setattr(pretrained, "finetuned", lambda network, *_, **given: trained.append(given) or network)
+    y = waves(columns=3)
+    forecaster = base(finetune_steps=1, channel_positions=dict(zip(y, (0, 5, 7), strict=True))).fit(y[:-2], fh=[1])
+    forecaster.update(y[-2:])
+    torch.testing.assert_close(*[given["positions"][:, 0] for given in trained])
 
 
 def test_better_than_the_last_season_without_training():
