@@ -441,10 +441,7 @@ class PanelModel(HostOverrides):
             before.positions if given.positions is None else given.positions,
             SERIES,
         )
-        # A pretrained model has no channel_positions, so it must not be saved with any.
-        for name, value in (("channel_order", self._book.order), ("channel_positions", self._book.pairs)):
-            if name in self.hparams:
-                self.hparams[name] = value
+        self.hparams.update(channel_order=self._book.order, channel_positions=self._book.pairs)
 
     @property
     def _kept_series(self) -> list[str]:

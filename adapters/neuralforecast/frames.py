@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
 from numbers import Complex
 from typing import Any
 
@@ -97,40 +96,33 @@ def check_filled(argument: str, frame: Any, keys: list[str]) -> None:
             )
 
 
-def checked(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A call of `NeuralForecast` that looks at its frames first, where a model of this package is among the models."""
+def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any) -> Any:
+    """Call a method of `NeuralForecast` after a look at the frames that it is given."""
     signature = inspect.signature(call)
-
-    @wraps(call)
-    def checked_call(self: Any, *args: Any, **options: Any) -> Any:
-        if not of_this_package(self):
-            return call(self, *args, **options)
-        given = signature.bind(self, *args, **options).arguments
-        for name, least in _COUNTS.items():
-            if name in given and not (given[name] is None and name in ("n_windows", "test_size", "h")):
-                check_whole(least, **{name: given[name]})
-        # What `predict` was not told it takes from the fit.
-        usual = {"id_col": "unique_id", "time_col": "ds", "target_col": "y"}
-        columns = {name: given.get(name, getattr(self, name, column)) for name, column in usual.items()}
-        _check_aliases(self, [*columns.values(), "cutoff"])
-        for argument in _ARGUMENTS:
-            if isinstance(frame := given.get(argument), DataFrame):
-                _check_argument(self, argument, frame, columns)
-        if isinstance(given.get("futr_df"), DataFrame):
-            _check_ahead(self, given["futr_df"], given.get("df"), given.get("h"))
-        # A cross-validation that fits anew asks `predict`, one that does not asks its models for nothing.
-        own_quantiles = given.get("refit") or call.__name__ == "simulate"
-        asked = {} if own_quantiles else losses.asked_levels(given.get("level"), given.get("quantiles"))
-        answers = list(_answers(self, asked, handed_on="refit" not in signature.parameters)) if asked else []
-        with unchanged_if_refused(self):  # the host takes rows and scalers first, which `predict` would read
-            table = call(self, *args, **options)
-            if call.__name__ == "cross_validation":
-                table = _without_masked_targets(self, table, given.get("df"))
-        for answer in answers:
-            table = _answered(table, *answer)
-        return table
-
-    return checked_call
+    given = signature.bind(host, *args, **options).arguments
+    for name, least in _COUNTS.items():
+        if name in given and not (given[name] is None and name in ("n_windows", "test_size", "h")):
+            check_whole(least, **{name: given[name]})
+    # What `predict` was not told it takes from the fit.
+    usual = {"id_col": "unique_id", "time_col": "ds", "target_col": "y"}
+    columns = {name: given.get(name, getattr(host, name, column)) for name, column in usual.items()}
+    _check_aliases(host, [*columns.values(), "cutoff"])
+    for argument in _ARGUMENTS:
+        if isinstance(frame := given.get(argument), DataFrame):
+            _check_argument(host, argument, frame, columns)
+    if isinstance(given.get("futr_df"), DataFrame):
+        _check_ahead(host, given["futr_df"], given.get("df"), given.get("h"))
+    # A cross-validation that fits anew asks `predict`, one that does not asks its models for nothing.
+    own_quantiles = given.get("refit") or call.__name__ == "simulate"
+    asked = {} if own_quantiles else losses.asked_levels(given.get("level"), given.get("quantiles"))
+    answers = list(_answers(host, asked, handed_on="refit" not in signature.parameters)) if asked else []
+    with unchanged_if_refused(host):  # it takes rows and scalers first, which `predict` would read
+        table = call(host, *args, **options)
+        if call.__name__ == "cross_validation":
+            table = _without_masked_targets(host, table, given.get("df"))
+    for answer in answers:
+        table = _answered(table, *answer)
+    return table
 
 
 def _without_masked_targets(host: Any, table: Any, frame: Any) -> Any:

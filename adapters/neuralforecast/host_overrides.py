@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -26,12 +26,14 @@ from utilsforecast.processing import sort
 
 from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, rounding_of, saved_frequency, split_dates
-from mvpa_ts.adapters.neuralforecast.frames import check_filled, checked, of_this_package
+from mvpa_ts.adapters.neuralforecast.frames import check_filled, checked_call, of_this_package
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import temporarily
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.forecasting.series import plain, rows_of
 from mvpa_ts.random_state import OwnRandomState
+
+Method = Callable[..., Any]  # of the host, or what takes its place
 
 
 class HostOverrides(BaseModel):
@@ -147,150 +149,167 @@ def quiet_in_pipes(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"enable_progress_bar": False, "enable_model_summary": False, **options}
 
 
-def keep_frame_indices() -> None:
-    """Let each data set that the host makes of a frame keep the frame's ids and dates, as `frame_index`.
+def replacing(owner: type, name: str) -> Callable[[Method], Method]:
+    """Let a function take the place of a method of the host, which it is handed first.
 
-    The host hands a model the data set alone, and holds ids and dates apart from it. A name that is looked up would
-    else have to be guessed from the number of series.
+    A `NeuralForecast` without a model of this package goes on with the method itself.
     """
-    if hasattr(TimeSeriesDataset, "frame_index"):
-        return
-    TimeSeriesDataset.frame_index = None
-    from_df, append, align = TimeSeriesDataset.from_df, TimeSeriesDataset.append, TimeSeriesDataset.align
-    prepare_fit, load, save = NeuralForecast._prepare_fit, NeuralForecast.load, NeuralForecast.save
-    encode, conformity = NeuralForecast._encode_categoricals, NeuralForecast._conformity_scores
-    check_nan = NeuralForecast._check_nan
+    method = getattr(owner, name)
 
-    @wraps(from_df)
-    def from_df_with_index(
-        df: Any, static_df: Any = None, id_col: str = "unique_id", time_col: str = "ds", target_col: str = "y"
-    ) -> Any:
-        dataset, names, last_dates, dates = from_df(df, static_df, id_col, time_col, target_col)
-        static_names = None if static_df is None else sort(static_df[[id_col]], by=id_col)[id_col].to_list()
+    def install(replacement: Method) -> Method:
+        @wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            host = args[0] if args else None
+            if isinstance(host, NeuralForecast) and not of_this_package(host):
+                return method(*args, **kwargs)
+            return replacement(method, *args, **kwargs)
+
+        static = isinstance(inspect.getattr_static(owner, name), staticmethod)
+        setattr(owner, name, staticmethod(call) if static else call)
+        return replacement
+
+    return install
+
+
+for _name in ("fit", "predict", "simulate", "cross_validation"):
+    replacing(NeuralForecast, _name)(checked_call)
+# The host hands a model the data set alone, and holds ids and dates apart from it. A name that is looked up would else
+# have to be guessed from the number of series. So each data set keeps the ids and dates of its frame.
+TimeSeriesDataset.frame_index = None
+
+
+@replacing(TimeSeriesDataset, "from_df")
+def _with_index(
+    from_df: Method,
+    df: Any,
+    static_df: Any = None,
+    id_col: str = "unique_id",
+    time_col: str = "ds",
+    target_col: str = "y",
+) -> Any:
+    dataset, names, last_dates, dates = from_df(df, static_df, id_col, time_col, target_col)
+    static_names = None if static_df is None else sort(static_df[[id_col]], by=id_col)[id_col].to_list()
+    dataset.frame_index = FrameIndex(
+        list(names),
+        split_dates(dates, dataset.indptr),
+        (id_col, time_col, target_col),
+        isinstance(df, pl_DataFrame),
+        static_names=None if static_names is None else list(dict.fromkeys(static_names)),
+        rounded=rounding_of(df, list(names), dataset.indptr, id_col, time_col),
+    )
+    return dataset, names, last_dates, dates
+
+
+@replacing(TimeSeriesDataset, "align")
+def _aligned_by_name(align: Method, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+    rows = align(dataset, *args, **kwargs)
+    return rows if dataset.frame_index is None else _in_order_of(dataset.frame_index.names, rows)
+
+
+@replacing(TimeSeriesDataset, "append")
+def _appended_with_index(append: Method, dataset: Any, futr_dataset: Any) -> Any:
+    longer = append(dataset, futr_dataset)
+    if dataset.frame_index is not None and futr_dataset.frame_index is not None:
+        longer.frame_index = replace(dataset.frame_index.with_appended(), appended=futr_dataset.frame_index)
+    return longer
+
+
+@replacing(NeuralForecast, "_prepare_fit")
+def _prepared_with_frequency(prepare: Method, host: NeuralForecast, *args: Any, **kwargs: Any) -> Any:
+    prepared = prepare(host, *args, **kwargs)
+    prepared[0].frame_index = replace(prepared[0].frame_index, freq=host.freq)
+    return prepared
+
+
+@replacing(NeuralForecast, "load")
+def _loaded_with_index(load: Method, *args: Any, **kwargs: Any) -> Any:
+    host = load(*args, **kwargs)
+    if isinstance(host.freq, dict):
+        host.freq = pd.DateOffset(**host.freq)
+    if isinstance(dataset := getattr(host, "dataset", None), TimeSeriesDataset):
         dataset.frame_index = FrameIndex(
-            list(names),
-            split_dates(dates, dataset.indptr),
-            (id_col, time_col, target_col),
-            isinstance(df, pl_DataFrame),
-            static_names=None if static_names is None else list(dict.fromkeys(static_names)),
-            rounded=rounding_of(df, list(names), dataset.indptr, id_col, time_col),
+            list(host.uids),
+            split_dates(host.ds, dataset.indptr),
+            (host.id_col, host.time_col, host.target_col),
+            isinstance(host.uids, pl_Series),
+            host.freq,
         )
-        return dataset, names, last_dates, dates
-
-    @wraps(align)
-    def align_by_name(self: Any, *args: Any, **kwargs: Any) -> Any:
-        rows = align(self, *args, **kwargs)
-        return rows if self.frame_index is None else _in_order_of(self.frame_index.names, rows)
-
-    @wraps(append)
-    def append_with_index(self: Any, futr_dataset: Any) -> Any:
-        longer = append(self, futr_dataset)
-        if self.frame_index is not None and futr_dataset.frame_index is not None:
-            longer.frame_index = replace(self.frame_index.with_appended(), appended=futr_dataset.frame_index)
-        return longer
-
-    @wraps(prepare_fit)
-    def prepare_fit_with_frequency(self: NeuralForecast, *args: Any, **kwargs: Any) -> Any:
-        prepared = prepare_fit(self, *args, **kwargs)
-        prepared[0].frame_index = replace(prepared[0].frame_index, freq=self.freq)
-        return prepared
-
-    @wraps(load)
-    def load_with_index(*args: Any, **kwargs: Any) -> Any:
-        host = load(*args, **kwargs)
-        if isinstance(host.freq, dict):
-            host.freq = pd.DateOffset(**host.freq)
-        if isinstance(dataset := getattr(host, "dataset", None), TimeSeriesDataset):
-            dataset.frame_index = FrameIndex(
-                list(host.uids),
-                split_dates(host.ds, dataset.indptr),
-                (host.id_col, host.time_col, host.target_col),
-                isinstance(host.uids, pl_Series),
-                host.freq,
-            )
-        return host
-
-    @wraps(save)
-    def save_whole(self: NeuralForecast, path: str, *args: Any, **kwargs: Any) -> None:
-        given = inspect.signature(save).bind(self, path, *args, **kwargs)
-        folder = Path(path).absolute()
-        refused = folder.is_dir() and any(folder.iterdir()) and not given.arguments.get("overwrite")
-        if not of_this_package(self) or "://" in str(path) or refused:
-            save(self, path, *args, **kwargs)
-            return
-        # The host takes offsets of pandas, and writes texts alone.
-        written = {"freq": saved_frequency(self.freq)}
-        if hasattr(self, "uids"):
-            written["uids"] = _writable(self.uids)
-        if isinstance(scores := getattr(self, "_cs_df", None), pl_DataFrame):
-            written["_cs_df"] = scores.with_columns(_writable(scores[self.id_col]))
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        # The host would delete what is there first, and a kill or a full disk then leaves neither of both.
-        with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside, temporarily(self, **written):
-            given.arguments["path"] = f"{beside}/new"
-            save(*given.args, **given.kwargs)
-            if folder.exists():
-                folder.rename(f"{beside}/older")
-            Path(beside, "new").rename(folder)
-
-    @wraps(encode)
-    def encode_known(self: NeuralForecast, df: Any) -> Any:
-        for column in ({*self.categorical_vocab_} & {*df.columns}) if of_this_package(self) else ():
-            known = self.categorical_vocab_[column]
-            if new := [value for value in pd.Series(df[column].unique()).dropna() if value not in known]:
-                warn(
-                    f"column {column!r} has categories that the fit did not have, {listed(list(map(repr, new)))}: they "
-                    "are read as unknown. Fit with rows of them, or mend their spelling"
-                )
-        return encode(self, df)
-
-    @wraps(conformity)
-    def conformity_of_observed_rows(self: NeuralForecast, df: Any, *args: Any, **kwargs: Any) -> Any:
-        if of_this_package(self):
-            _check_calibration(df, self.prediction_intervals, self.h, kwargs)
-        return conformity(self, df, *args, **kwargs)
-
-    @wraps(check_nan)
-    def check_nan_by_name(
-        self: NeuralForecast, df: Any, static_df: Any, id_col: str, time_col: str, target_col: str
-    ) -> None:
-        if of_this_package(self):
-            check_filled("df", df, [id_col, time_col])
-            if static_df is not None:
-                check_filled("static_df", static_df, [id_col])
-            # Of text in polars the host cannot tell; it looks at the weights.
-            kept = {target_col, "available_mask", "sample_weight"}
-            df, static_df = df[[name for name in df.columns if name in kept]], None
-        check_nan(self, df, static_df, id_col, time_col, target_col)
-
-    for name in ("fit", "predict", "simulate", "cross_validation"):
-        setattr(NeuralForecast, name, checked(getattr(NeuralForecast, name)))
-    NeuralForecast.save = save_whole
-    NeuralForecast._conformity_scores = conformity_of_observed_rows
-    NeuralForecast._encode_categoricals, NeuralForecast._check_nan = encode_known, check_nan_by_name
-    TimeSeriesDataset.from_df = staticmethod(from_df_with_index)
-    TimeSeriesDataset.append, TimeSeriesDataset.align = append_with_index, align_by_name
-    NeuralForecast._prepare_fit = prepare_fit_with_frequency
-    NeuralForecast.load = staticmethod(load_with_index)
+    return host
 
 
-def _check_calibration(df: Any, intervals: Any, horizon: int, columns: Mapping[str, Any]) -> None:
-    """Raise ValueError where the host would take what is stored on missing rows for values to calibrate by."""
-    if intervals is None or "available_mask" not in df.columns:
+@replacing(NeuralForecast, "save")
+def _saved_whole(save: Method, host: NeuralForecast, path: str, *args: Any, **kwargs: Any) -> None:
+    given = inspect.signature(save).bind(host, path, *args, **kwargs)
+    folder = Path(path).absolute()
+    refused = folder.is_dir() and any(folder.iterdir()) and not given.arguments.get("overwrite")
+    if "://" in str(path) or refused:
+        save(host, path, *args, **kwargs)
         return
-    id_col, time_col = columns.get("id_col", "unique_id"), columns.get("time_col", "ds")
-    rows = sort(df[[id_col, time_col, "available_mask"]], by=[id_col, time_col])
-    ids, missing = rows[id_col].to_numpy(), rows["available_mask"].to_numpy() == 0
-    last = np.flatnonzero(np.append(ids[1:] != ids[:-1], True))
-    count = horizon + intervals.step_size * (intervals.n_windows - 1)
-    for end in last:
-        if missing[max(0, end + 1 - count) : end + 1].any():
-            raise ValueError(
-                f"prediction_intervals compares forecasts with the last {count} rows of each series, got some with "
-                f"available_mask = 0 in series {ids[end]!r}: neuralforecast would take what is stored there for "
-                "values. Let series end with their last value, take fewer n_windows, or learn quantiles, "
-                "loss=MQLoss(level=[80])"
+    # The host takes offsets of pandas, and writes texts alone.
+    written = {"freq": saved_frequency(host.freq)}
+    if hasattr(host, "uids"):
+        written["uids"] = _writable(host.uids)
+    if isinstance(scores := getattr(host, "_cs_df", None), pl_DataFrame):
+        written["_cs_df"] = scores.with_columns(_writable(scores[host.id_col]))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # The host would delete what is there first, and a kill or a full disk then leaves neither of both.
+    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside, temporarily(host, **written):
+        given.arguments["path"] = f"{beside}/new"
+        save(*given.args, **given.kwargs)
+        if folder.exists():
+            folder.rename(f"{beside}/older")
+        Path(beside, "new").rename(folder)
+
+
+@replacing(NeuralForecast, "_encode_categoricals")
+def _encoded_known(encode: Method, host: NeuralForecast, df: Any) -> Any:
+    for column in {*host.categorical_vocab_} & {*df.columns}:
+        known = host.categorical_vocab_[column]
+        if new := [value for value in pd.Series(df[column].unique()).dropna() if value not in known]:
+            warn(
+                f"column {column!r} has categories that the fit did not have, {listed(list(map(repr, new)))}: they "
+                "are read as unknown. Fit with rows of them, or mend their spelling"
             )
+    return encode(host, df)
+
+
+@replacing(NeuralForecast, "_check_nan")
+def _check_nan_by_name(
+    check: Method,
+    host: NeuralForecast,
+    df: Any,
+    static_df: Any,
+    id_col: str,
+    time_col: str,
+    target_col: str,
+) -> None:
+    check_filled("df", df, [id_col, time_col])
+    if static_df is not None:
+        check_filled("static_df", static_df, [id_col])
+    # Of text in polars the host cannot tell; it looks at the weights.
+    kept = {target_col, "available_mask", "sample_weight"}
+    check(host, df[[name for name in df.columns if name in kept]], None, id_col, time_col, target_col)
+
+
+@replacing(NeuralForecast, "_conformity_scores")
+def _scores_of_observed_rows(
+    conformity: Method, host: NeuralForecast, df: Any, id_col: str, time_col: str, *args: Any, **kwargs: Any
+) -> Any:
+    """Raise ValueError where the host would take what is stored on missing rows for values to calibrate by."""
+    intervals = host.prediction_intervals
+    if intervals is not None and "available_mask" in df.columns:
+        rows = sort(df[[id_col, time_col, "available_mask"]], by=[id_col, time_col])
+        ids, missing = rows[id_col].to_numpy(), rows["available_mask"].to_numpy() == 0
+        count = host.h + intervals.step_size * (intervals.n_windows - 1)
+        for end in np.flatnonzero(np.append(ids[1:] != ids[:-1], True)):
+            if missing[max(0, end + 1 - count) : end + 1].any():
+                raise ValueError(
+                    f"prediction_intervals compares forecasts with the last {count} rows of each series, got some with "
+                    f"available_mask = 0 in series {ids[end]!r}: neuralforecast would take what is stored there for "
+                    "values. Let series end with their last value, take fewer n_windows, or learn quantiles, "
+                    "loss=MQLoss(level=[80])"
+                )
+    return conformity(host, df, id_col, time_col, *args, **kwargs)
 
 
 def _in_order_of(names: list[Any], rows: Any) -> Any:
@@ -313,6 +332,3 @@ def _writable(ids: Any) -> Any:
         return ids
     kind = str(ids.dtype)
     return ids.cast(int if ids.dtype.is_integer() else str if kind.startswith(("Categorical", "Enum")) else ids.dtype)
-
-
-keep_frame_indices()
