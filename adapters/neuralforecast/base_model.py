@@ -542,19 +542,19 @@ class PanelModel(HostOverrides):
         self._training.end(self)
 
 
-def inputs_of(batch: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+def inputs_of(batch: dict[str, Any], order: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Values and what is observed of the host's windows, [B, L, N], and covariates of the past and ahead, [B, …, N, F].
 
-    Covariates are None where there are none.
+    Series come in the order given. Covariates are None where there are none.
     """
     x, observed = batch["insample_y"], batch["insample_mask"] > 0
     if observed.ndim == 2:  # darts has one mask for all series
         observed = observed[..., None].expand_as(x)
     historic, future = (
-        None if batch[name] is None else rearrange(batch[name], "b f l n -> b l n f")
+        None if batch[name] is None else rearrange(batch[name][..., order], "b f l n -> b l n f")
         for name in ("hist_exog", "futr_exog")
     )
-    return x, observed, historic, future
+    return x[..., order], observed[..., order], historic, future
 
 
 def register(name: str, model: type[nn.Module]) -> None:

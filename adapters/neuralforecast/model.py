@@ -334,29 +334,19 @@ class MVPA(PanelModel):
 
     def forward(self, windows_batch: dict[str, Any]) -> Tensor:
         """Forecast the host's windows, [B, h, N·m] in the layout that the loss takes apart."""
-        x, observed, historic, future = inputs_of(windows_batch)
-        phase = None
+        # The network sees the series in their own order, the host gets the forecast back in its order.
+        view = self.view(windows_batch["insample_y"].shape[-1], windows_batch["insample_y"].device)
+        x, observed, historic, future = inputs_of(windows_batch, view.order)
+        static, phase = windows_batch["stat_exog"], None
         if self.cycle_column is not None and future is not None:
             column = [name for name in self.futr_exog_list if name not in self.cat_exog_list].index(self.cycle_column)
             phase = phase_of(future[..., column], observed)
             if future.requires_grad:
                 x = x + 0.0 * future[..., column].sum()  # explainers want every input in the graph
             future = torch.cat([future[..., :column], future[..., column + 1 :]], dim=-1)
-        static = windows_batch["stat_exog"]
-
-        # The network sees the series in their own order, the host gets the forecast back in its order.
-        view = self.view(x.shape[-1], observed.device)
-        order = view.order
-        output = self.network(
-            x[..., order],
-            observed[..., order],
-            phase=phase,
-            historic=None if historic is None else historic[:, :, order],
-            future=None if future is None else future[:, :, order],
-            static=None if static is None else static[order],
-            **view.inputs,
-        )[:, :, order.argsort()]
-        output = losses.sorted_quantiles(output, self.loss)
+        static = None if static is None else static[view.order]
+        output = self.network(x, observed, phase=phase, historic=historic, future=future, static=static, **view.inputs)
+        output = losses.sorted_quantiles(output[:, :, view.order.argsort()], self.loss)
         self._training.note_forecast(output if self.training else None)
         return losses.flattened(output, self.loss)
 

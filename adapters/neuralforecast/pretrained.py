@@ -162,25 +162,25 @@ class PretrainedMVPA(PanelModel):
 
     def forward(self, windows_batch: dict[str, Any]) -> Tensor:
         """Forecast the host's windows, [B, h, N·m] in the layout that the loss takes apart."""
-        x, observed, historic, future = inputs_of(windows_batch)
-        view = self.view(x.shape[-1], x.device)
-        order, positions = view.order, view.inputs.get("positions")
+        view = self.view(windows_batch["insample_y"].shape[-1], windows_batch["insample_y"].device)
+        x, observed, historic, future = inputs_of(windows_batch, view.order)
+        positions = view.inputs.get("positions")
         if positions is None and self.ordered:
-            positions = torch.arange(len(order), device=x.device)[:, None].float()
+            positions = torch.arange(x.shape[-1], device=x.device)[:, None].float()
         quantiles = forecast_quantiles(
             self.network,
-            x[..., order],
-            observed[..., order],
+            x,
+            observed,
             horizon=self.h,
             levels=self._levels,
             positions=positions,
             season=self._season,
-            future=None if future is None else future[:, :, order],
-            historic=None if historic is None else historic[:, :, order],
+            future=future,
+            historic=historic,
             names=self._future_names(),
             bounded=self.bounded,
         )
-        output = quantiles[..., self._columns][:, :, order.argsort()]
+        output = quantiles[..., self._columns][:, :, view.order.argsort()]
         self._training.note_forecast(output if self.training else None)
         return losses.flattened(output, self.loss)
 
