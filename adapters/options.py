@@ -72,6 +72,12 @@ def check_objects(kind: type | tuple[type, ...], example: str, **values: Any) ->
             raise ValueError(f"{name} must be None or {wanted} such as {example}, got {got}")
 
 
+def meant(name: Any, options: Iterable[str]) -> str:
+    """What an unknown option may be meant for: the one of these that is alike, else all."""
+    alike = difflib.get_close_matches(str(name), sorted(options), 1)
+    return f"did you mean {alike[0]!r}?" if alike else f"it has {', '.join(sorted(options))}"
+
+
 class Group(NamedTuple):
     """One of the dicts, and the dataclass of the core whose fields it may hold."""
 
@@ -98,9 +104,9 @@ class Group(NamedTuple):
             if name in self.elsewhere:
                 raise ValueError(f"{self.argument} must not hold {name!r}: {self.elsewhere[name]}")
             if name not in options:
-                alike = difflib.get_close_matches(str(name), sorted(options), 1)
-                hint = f"did you mean {alike[0]!r}?" if alike else f"it has {', '.join(sorted(options))}"
-                raise ValueError(f"{self.argument} has no option {name!r} of {self.kind.__name__}: {hint}")
+                raise ValueError(
+                    f"{self.argument} has no option {name!r} of {self.kind.__name__}: {meant(name, options)}"
+                )
         return dict(values)
 
 

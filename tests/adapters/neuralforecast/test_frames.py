@@ -176,6 +176,16 @@ def test_windows_are_counted(option: dict[str, Any], panel: Callable, tiny: Call
         forecaster(tiny(2)).cross_validation(panel(2), **option)
 
 
+def test_unknown_options_are_named(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+    host, frame = forecaster(tiny(2)), panel(2)
+    with pytest.raises(TypeError, match="cross_validation has no option 'nwindows': did you mean 'n_windows'?"):
+        host.cross_validation(frame, nwindows=2)
+    host.fit(frame)
+    with pytest.raises(TypeError, match=r"predict has no option 'batch_size': it has df, .*, h, .*quantiles, random_s"):
+        host.predict(batch_size=2)
+    pd.testing.assert_frame_equal(host.predict(pin_memory=False, random_seed=1), host.predict())
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_empty_cells_and_other_moments_are_named(library: str, panel: Callable, tiny: Callable) -> None:
     frame = panel(2).assign(x=1.0)
