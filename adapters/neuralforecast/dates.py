@@ -60,6 +60,8 @@ def check_twice(argument: str, index: FrameIndex) -> None:
             )
 
 
+_KINDS = (pd.offsets.CustomBusinessDay, pd.offsets.CustomBusinessMonthBegin, pd.offsets.CustomBusinessMonthEnd)
+_WITH_HOLIDAYS: dict[str, Any] = {kind.__name__: kind for kind in _KINDS}
 _UNITS = {"d": pd.Timedelta("1D"), "h": pd.Timedelta("1h"), "m": pd.Timedelta("1min"), "s": pd.Timedelta("1s")}
 
 
@@ -88,9 +90,14 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
         # What pandas infers is no word of polars.
         tells = other and (type(other) is pd.DateOffset or not index.polars)
         to_set = f"freq={_written(other, index)}" if tells else "freq to that of the dates"
+        if late := other == "" and _late_months(pd.DatetimeIndex(grid)):
+            name, month = index.columns[1], "1mo" if index.polars else "MS"
+            first = f"pl.col({name!r}).dt.truncate('1mo')" if index.polars else f"df[{name!r}].dt.to_period('M')"
+            first += "" if index.polars else ".dt.to_timestamp()"
+            to_set = f"freq={month!r} and take {first} for dates: some months lack this day, so no freq has them"
         advice = f"The models were fitted to freq={given}: give such rows." if last_rows else f"Set {to_set}."
         # The forecast's dates would be wrong; a few dates alone may as well have gaps.
-        if len(grid) >= 8 and other and jump_of(grid, other) is None:
+        if len(grid) >= 8 and (late or (other and on_steps(grid, other))):
             raise ValueError(f"{fact} {advice}")
         warn(f"{fact} {advice}")
         return
@@ -163,13 +170,40 @@ def jump_of(dates: np.ndarray, freq: Any) -> str | None:
     return f"after {got[first - 1]} comes {got[first]}, not {grid[first]}" if first else f"they begin with {got[0]}"
 
 
+def on_steps(dates: np.ndarray, freq: Any) -> bool:
+    """Whether sorted dates lie on the steps of a frequency, of which some may be absent."""
+    if np.issubdtype(dates.dtype, np.number):
+        return not ((dates - dates[0]) % freq).any()
+    days, step = pd.DatetimeIndex(dates), pd.tseries.frequencies.to_offset(freq)
+    if isinstance(step, pd.offsets.Tick):  # of which there may be too many to list
+        return not ((days - days[0]) % pd.Timedelta(step)).any()
+    return bool(days.isin(pd.date_range(days[0], days[-1], freq=step)).all())
+
+
 def saved_frequency(freq: Any) -> Any:
     """A frequency that JSON can hold: the text of an offset of pandas, or the arguments of one that has none."""
     if type(freq) is pd.DateOffset:
         return {"n": freq.n, **freq.kwds}
     text = getattr(freq, "freqstr", freq)
     # An offset may have holidays beside its text.
-    return text if text is freq or pd.tseries.frequencies.to_offset(text) == freq else freq
+    if text is freq or pd.tseries.frequencies.to_offset(text) == freq:
+        return text
+    if (kind := type(freq).__name__) in _WITH_HOLIDAYS:
+        saved = {"kind": kind, "n": freq.n, "weekmask": freq.weekmask, "holidays": [*map(str, freq.holidays)]}
+        if loaded_frequency(saved) == freq:
+            return saved
+    raise ValueError(
+        f"freq must be an offset that can be written as text to be saved, got {freq!r}: set the freq of NeuralForecast "
+        "to 'D' before save, and to this one again after load"
+    )
+
+
+def loaded_frequency(saved: Any) -> Any:
+    """What `saved_frequency` was given."""
+    if not isinstance(saved, dict):
+        return saved
+    arguments = dict(saved)
+    return _WITH_HOLIDAYS.get(arguments.pop("kind", ""), pd.DateOffset)(**arguments)
 
 
 def _written(freq: Any, index: FrameIndex) -> str:
@@ -218,10 +252,16 @@ def other_frequency(dates: np.ndarray, freq: Any) -> Any:
         months = _months(freq)
         follows = _months_passed(days) == months if months else np.asarray(days[1:] == days[:-1] + offset)
     whole = pd.infer_freq(days) if len(days) > 2 else None
-    if whole is None and follows.sum() * 2 >= len(follows) > 0:
+    if whole is None and follows.sum() * 2 >= len(follows) > 0 and (months or on_steps(dates, offset)):
         return None
     name = whole or inferred_frequency(days)
     return None if name and pd.tseries.frequencies.to_offset(name) == offset else name
+
+
+def _late_months(days: pd.DatetimeIndex) -> bool:
+    """Whether dates are one a month at most, on a day that some months lack and for which they have their last."""
+    usual = np.minimum(days.day.max(), days.days_in_month)
+    return bool((days.day == usual).all() and not days.is_month_end.all() and _months_passed(days).min(initial=1) >= 1)
 
 
 def inferred_frequency(days: pd.DatetimeIndex) -> Any:

@@ -25,7 +25,13 @@ from utilsforecast.compat import pl_DataFrame, pl_Series
 from utilsforecast.processing import sort
 
 from mvpa_ts.adapters.neuralforecast import losses
-from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, rounding_of, saved_frequency, split_dates
+from mvpa_ts.adapters.neuralforecast.dates import (
+    FrameIndex,
+    loaded_frequency,
+    rounding_of,
+    saved_frequency,
+    split_dates,
+)
 from mvpa_ts.adapters.neuralforecast.frames import check_filled, checked_call, of_this_package
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import temporarily
@@ -224,8 +230,7 @@ def _prepared_with_frequency(prepare: Method, host: NeuralForecast, *args: Any, 
 @replacing(NeuralForecast, "load")
 def _loaded_with_index(load: Method, *args: Any, **kwargs: Any) -> Any:
     host = load(*args, **kwargs)
-    if isinstance(host.freq, dict):
-        host.freq = pd.DateOffset(**host.freq)
+    host.freq = loaded_frequency(host.freq)
     if isinstance(dataset := getattr(host, "dataset", None), TimeSeriesDataset):
         dataset.frame_index = FrameIndex(
             list(host.uids),

@@ -178,7 +178,7 @@ def test_windows_are_counted(option: dict[str, Any], panel: Callable, tiny: Call
 
 def test_unknown_options_are_named(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
     host, frame = forecaster(tiny(2)), panel(2)
-    with pytest.raises(TypeError, match="cross_validation has no option 'nwindows': did you mean 'n_windows'?"):
+    with pytest.raises(TypeError, match=r"cross_validation has no option 'nwindows': did you mean 'n_windows'?"):
         host.cross_validation(frame, nwindows=2)
     host.fit(frame)
     with pytest.raises(TypeError, match=r"predict has no option 'batch_size': it has df, .*, h, .*quantiles, random_s"):

@@ -14,7 +14,7 @@ from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
 from neuralforecast.tsdataset import _FilesDataset
 
 from mvpa_ts.adapters.neuralforecast import MVPA
-from mvpa_ts.adapters.neuralforecast.dates import jump_of, other_frequency
+from mvpa_ts.adapters.neuralforecast.dates import jump_of, other_frequency, saved_frequency
 from mvpa_ts.adapters.neuralforecast.model import phase_of
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 
@@ -440,7 +440,7 @@ def test_dates_that_jump_are_named(tiny, panel, forecaster):
     ):
         with pytest.raises(ValueError, match=rf"counts each row as one step\. Set freq='{freq}'\.$"):
             forecaster(tiny(), freq="D").fit(given)
-    with pytest.warns(UserWarning, match=r"Set freq='h'\.$"):  # a gap hides no wrong freq
+    with pytest.raises(ValueError, match=r"Set freq='h'\.$"):  # a gap hides no wrong freq
         forecaster(tiny(), freq="D").fit(gap)
     numbered = panel(integer=True)
     with pytest.warns(UserWarning, match="do not follow freq=1: after 19 comes 21, not 20"):
@@ -471,6 +471,8 @@ def test_months_from_any_day_are_told_their_freq(months, wrong, tiny, panel, for
     frame = panel(2).assign(ds=np.tile(dates[:60], 2))
     with pytest.raises(ValueError, match=rf"freq='{wrong}': .* Set freq=pd\.DateOffset\(months={months}\)\.$"):
         forecaster(tiny(2), wrong).fit(frame)
+    with pytest.raises(ValueError, match=rf" Set freq=pd\.DateOffset\(months={months}\)\.$"):
+        forecaster(tiny(2), wrong).fit(frame[~frame["ds"].isin(dates[[10, 11, 30]])])
     host = forecaster(tiny(2), step)
     host.fit(frame)
     forecast = host.predict()
@@ -481,10 +483,35 @@ def test_months_from_any_day_are_told_their_freq(months, wrong, tiny, panel, for
     pd.testing.assert_frame_equal(again.predict(), forecast)
 
 
+@pytest.mark.parametrize("gap", [0, 25])
+@pytest.mark.parametrize(
+    ("day", "freq", "advice"),
+    [
+        (29, "D", "'MS' and take df"),
+        (30, pd.DateOffset(months=1), "'MS' and take df"),
+        (30, "1d", "'1mo' and take pl.col"),
+        (31, pd.DateOffset(months=1), "'ME'"),
+    ],
+)
+def test_months_from_a_late_day_are_told_what_to_do(day, freq, advice, gap, tiny, panel, forecaster):
+    """A step of a month leads from 28 February to 28 March, so that no freq goes on after it."""
+    months = pd.date_range("2020-01-01", periods=60, freq="MS")
+    dates = months + pd.to_timedelta(np.minimum(day, months.days_in_month) - 1, unit="D")
+    frame = panel(2).assign(ds=np.tile(dates, 2))
+    frame = frame[~frame["ds"].isin(dates[gap : gap + 9 : 3])] if gap else frame
+    frame = pytest.importorskip("polars").from_pandas(frame) if freq == "1d" else frame
+    with pytest.raises(ValueError, match=f"one step. Set freq={advice}"):
+        forecaster(tiny(2), freq).fit(frame)
+
+
 def test_offsets_of_pandas_are_saved(tiny, panel, forecaster, tmp_path):
-    for offset in (pd.offsets.Hour(), pd.DateOffset(hours=1)):
+    hours = pd.offsets.CustomBusinessHour(start="08:00", holidays=["2020-01-06"])
+    with pytest.raises(ValueError, match="freq must be an offset that can be written as text to be saved, got <Custom"):
+        saved_frequency(hours)
+    days = pd.offsets.CustomBusinessDay(holidays=["2020-01-06"], weekmask="Sun Mon Tue")
+    for offset in (pd.offsets.Hour(), pd.DateOffset(hours=1), days):
         host = forecaster(tiny(2), offset)
-        host.fit(panel(2))
+        host.fit(panel(2).assign(ds=np.tile(pd.date_range("2020-01-01", periods=60, freq=offset), 2)))
         host.save(str(tmp_path / "saved"), overwrite=True)
         pd.testing.assert_frame_equal(NeuralForecast.load(str(tmp_path / "saved")).predict(), host.predict())
 
