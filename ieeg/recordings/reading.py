@@ -470,6 +470,7 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
     options: dict[str, Any] = {}
     if include is not None:  # by names as here, and as they stand in a file that pads them with zeros
         names = [*include, *(name.ljust(16, "\0") for name in include)]
+        names += [re.sub(r"^(.*)(-\d+)$", lambda found: found[1].ljust(16, "\0") + found[2], name) for name in include]
         options = {"include": names, "exclude_after_unique": True}
     is_edf = path.suffix.lower() in edf.EDF_SUFFIXES
     # Which any bytes are; the annotations are read anew below.
@@ -488,7 +489,7 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
                 raise
         if is_edf:
             # Of a name that is padded with zeros MNE does not see that it is of the annotations.
-            raw.rename_channels({name: name.strip("\0 ") for name in raw.ch_names if "\0" in name})
+            raw.rename_channels({name: name.replace("\0", "").strip() for name in raw.ch_names if "\0" in name})
             raw.drop_channels([name for name in raw.ch_names if name in edf.ANNOTATIONS])
             # MNE also cuts annotations to the recording; `stated_seizures` does so too, but says what it leaves out.
             raw.annotations.delete(range(len(raw.annotations)))

@@ -178,6 +178,17 @@ class TestUnits:
         truth = np.abs(sine(3, rate)).max()
         np.testing.assert_allclose(np.abs(recording.read(0, rate * SECONDS)).max(1), [1e3 * truth, truth], rtol=1e-3)
 
+    @pytest.mark.parametrize("rate", [256, 512])  # of the EKG; without it the others are read again
+    def test_names_twice_with_zeros(self, tmp_path, rate):
+        path, x = tmp_path / "twice.edf", sine(3, 256)
+        signals = [signal("A1", x, 256), signal("A1", x / 2, 256), signal("EKG", sine(3, rate), rate)]
+        edfio.Edf(signals).write(path)
+        path.write_bytes(path.read_bytes().replace(b"A1".ljust(16), b"A1".ljust(16, b"\0")))
+        with pytest.warns(UserWarning, match="A1 is read as A1-0, A1-1"):
+            recording = read_recording(path, channels=["A1-1", "A1-0"])
+        levels = np.abs(recording.read(0, 256 * SECONDS)).max(1)
+        np.testing.assert_allclose(levels, [np.abs(x).max() / 2, np.abs(x).max()], rtol=1e-2)
+
     def test_of_a_raw(self, tmp_path):
         raw = mne.io.read_raw_edf(self.write(tmp_path / "stated.edf", ["uV", "uV"]), verbose="error")
         truth = np.abs(sine(3, 256)).max()
