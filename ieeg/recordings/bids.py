@@ -277,6 +277,7 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
                     f"{description} states a {key} of {value:g}, and {path.name} has {own:g}, which is taken: was the "
                     "file cut or resampled? Then the times of its events may be those of another file"
                 )
+    starts: dict[str, Path] = {}
     for table in path.parent.parent.glob("*_scans.tsv"):
         for row in read_tsv(table, ("filename",)):
             # A BrainVision recording may be listed by any of its three files.
@@ -292,7 +293,12 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
                 # Without a zone it is the clock of the ward, which this computer's zone must not shift. MNE calls such
                 # a clock UTC, in EDF too.
                 start = start.replace(tzinfo=UTC) if start.tzinfo is None else start.astimezone(UTC)
-                facts["start"] = start.isoformat()
+                starts[start.isoformat()] = table
+    if len(starts) == 1:
+        facts["start"] = next(iter(starts))
+    elif starts:
+        where = " and ".join(dict.fromkeys(map(str, starts.values())))
+        warn(f"{where}: {path.name} has several rows whose acq_time differ, of which none is used")
     return facts
 
 

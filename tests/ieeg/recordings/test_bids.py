@@ -182,7 +182,11 @@ def test_the_subject_of_a_data_set_without_its_description(tmp_path):
     assert (recording.subject, recording.metadata["age"], recording.seizures) == ("sub-07", 41.0, ((3.0, 7.0),))
     assert recording.metadata["start"] == "2021-03-01T10:00:00+00:00"
     scans = folder.parent / "sub-07_ses-2_scans.tsv"
-    scans.write_text(scans.read_text().replace("T10:00:00", ""))  # no midnight
+    (header, scan), other = scans.read_text().splitlines(), f"ieeg/{path.name}\t2021-03-01T11:00:00"
+    scans.write_text("\n".join([header, scan, other]))
+    with pytest.warns(UserWarning, match=r"scans\.tsv: sub-07_.*_ieeg\.edf has several rows whose acq_time differ, of"):
+        assert not read_recording(path).metadata["start"].startswith("2021")
+    scans.write_text("\n".join([header, scan, scan]).replace("T10:00:00", ""))  # no midnight
     with pytest.warns(UserWarning, match="_ieeg.edf is no date with a time and is not used"):
         assert not read_recording(path).metadata["start"].startswith("2021")
 
