@@ -20,13 +20,13 @@ T = TypeVar("T")
 _BETWEEN = ("mvpa_ts.", "torch.", "neuralforecast.", "pytorch_lightning.", "lightning.", "sktime.")
 
 
-def warn(text: str) -> None:
+def warn(text: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line that called this library, however deep inside it the warning is."""
     # A stacklevel written beside each warning is wrong as soon as another function leads to it.
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_BETWEEN):
         frame, level = frame.f_back, level + 1
-    warnings.warn(text, stacklevel=level)
+    warnings.warn(text, category, stacklevel=level)
 
 
 def listed(texts: Sequence[str], most: int = 5) -> str:

@@ -84,7 +84,7 @@ def train_classes(arguments: list[str]) -> None:
         probabilities = [block for item in segments[count:] for block in regression.probabilities(item)]
         report(names, validated[:-1], np.concatenate(probabilities), output)
     print(f"next: mvpformer detect RECORDING --model {output / CLASSES}.json -o results")
-    rows = [row for item in recordings for row in of_recording(item.name, item.dropped, item.notes)]
+    rows = [row for item in recordings for row in of_recording(item.name, item.dropped, item.left_out, item.notes)]
     for item, label, marked in zip(recordings, classes, bad, strict=True):
         rows += [*of_segments(item.name, (label < 0) & ~marked, NO_CLASS), *of_segments(item.name, marked, MARKED_BAD)]
     write_left_out(output, rows)

@@ -112,7 +112,8 @@ def _left_out(root: Path, folders: Sequence[Path]) -> list[Row]:
     rows = [row for row in read_left_out(root) if row[2].startswith(("failed", "of a kind"))]
     for folder in folders:
         run = read_config(folder / RUN)
-        rows += of_recording(folder.name, run["channels"]["dropped"], run["recording"].get("notes", ()))
+        said = (run["recording"].get(key, ()) for key in ("left_out", "notes"))
+        rows += of_recording(folder.name, run["channels"]["dropped"], *said)
     return rows
 
 
@@ -172,8 +173,8 @@ def _result(folder: Path, root: str | None, unannotated: str, detections: Path, 
         missing = f"{root} holds no reference for {folder.name}: add the missing file {names}"
     elif not table.is_file():
         missing = f"{folder} has no {REFERENCE}, as the recording says nothing of seizures: give --reference"
-        notes = read_config(folder / RUN)["recording"].get("notes", ())
-        if words := [note for note in notes if WORDS_NOT_TAKEN in note]:
+        left_out = read_config(folder / RUN)["recording"].get("left_out", ())
+        if words := [text for text in left_out if WORDS_NOT_TAKEN in text]:
             # Taken as seizure-free, a recording with such words may make true detections false.
             missing = f"{folder} has no {REFERENCE}. {words[0]}, when you run `mvpformer detect` again"
             if unannotated == "seizure-free":

@@ -154,7 +154,7 @@ def _list_left_out(data: Any, folder: Path) -> None:
     for dataset in (data.training, data.validation):
         for segments in () if dataset is None else dataset.segments:
             recording = segments.recording
-            rows += of_recording(recording.name, recording.dropped, recording.notes)
+            rows += of_recording(recording.name, recording.dropped, recording.left_out, recording.notes)
             rows += of_segments(recording.name, segment_labels(segments.starts, recording.bad_spans), MARKED_BAD)
     write_left_out(folder, rows)
     for line in listing(rows, folder / LEFT_OUT):

@@ -154,7 +154,8 @@ class ScoringTask:
                 f". The file marks {len(detection.reference)}: finetune learns from marked seizures, and with a lower "
                 "--threshold more are found, and more false ones"
             )
-        return line, of_recording(recording.name, detection.provenance.dropped, detection.provenance.notes)
+        source = detection.provenance
+        return line, of_recording(recording.name, source.dropped, source.left_out, source.notes)
 
     def _stated(self, segments: Segments, file: Path) -> dict[str, Any]:
         """The class of each segment that the recording states, NaN where it states none."""

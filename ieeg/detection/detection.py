@@ -82,8 +82,8 @@ class Provenance:
         if that is unknown.
     implausible_samples : int
         Samples beyond ±1 V, which were masked. A resumed run counts only its own part.
-    notes : tuple of str
-        What was said when the recording was read, see `Recording`.
+    notes, left_out : tuple of str
+        What was doubted, and left out, when the recording was read, see `Recording`.
     own_threshold : float or None
         The detector's own threshold, which a calibration or the user may have replaced.
     others_in_training : bool or None
@@ -103,6 +103,7 @@ class Provenance:
     notes: tuple[str, ...] = ()
     own_threshold: float | None = None
     others_in_training: bool | None = None
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -339,6 +340,7 @@ class Detection:
                 "duration": self.duration,
                 "sfreq": source.sfreq,
                 "implausible_samples": source.implausible_samples,
+                "left_out": list(source.left_out),
                 "notes": list(source.notes),
             },
             "segments": len(self.probabilities),
@@ -432,6 +434,7 @@ def read_detection(folder: str | os.PathLike[str]) -> Detection:
             tuple(run["recording"].get("notes", ())),
             run["model"].get("own_threshold"),
             run["model"].get("others_in_training", False),
+            tuple(run["recording"].get("left_out", ())),
         ),
         read_seizures(reference, duration) if reference.is_file() else None,
     )

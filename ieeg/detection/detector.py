@@ -293,6 +293,7 @@ class Detector:
             self._trained_on(recording),
             implausible_samples=segments.implausible_samples,
             notes=recording.notes,
+            left_out=recording.left_out,
             own_threshold=self.own_threshold,
             others_in_training=None if self._folder is None else seen_subjects.others_trained(recording, self._folder),
         )

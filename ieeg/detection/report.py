@@ -70,7 +70,8 @@ def html_report(
             tables[-1][2].append((f"{onset:.1f}", f"{offset - onset:.1f}", "yes" if touched else "no"))
     if compared:
         tables.append(("The detector beside simple ones", COMPARISON_COLUMNS, [*compared]))
-    caveats = [SEEN] * bool(run["model"].get("subject_in_training")) + run["recording"].get("notes", [])
+    caveats = [SEEN] * bool(run["model"].get("subject_in_training"))
+    caveats += [text for key in ("left_out", "notes") for text in run["recording"].get(key, [])]
     write_text(path, render(f"Seizure detection: {run['recording']['name']}", sections, facts(run), tables, caveats))
 
 

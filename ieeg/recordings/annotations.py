@@ -19,7 +19,7 @@ from typing import Any
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.events import POINT_SECONDS
-from mvpa_ts.ieeg.recordings.guards import check_once, read_text
+from mvpa_ts.ieeg.recordings.guards import check_once, read_text, warn_left_out
 from mvpa_ts.ieeg.recordings.recording import Interval
 
 Event = tuple[float, float, str]  # onset and duration in seconds, text
@@ -230,7 +230,7 @@ def seizures_from_events(
             spans.append((start, start + length))
             return
         if open_seconds is None:
-            warn(f"{name}: the seizure at {start:g} s has no end and is left out")
+            warn_left_out(f"{name}: the seizure at {start:g} s has no end and is left out")
             return
         # A guess is better than none, since leaving the seizure out would count its detection as false. The warning
         # says so.
@@ -257,7 +257,7 @@ def seizures_from_events(
             elif waiting:
                 spans[-1] = (waiting.pop()[0], onset)
             else:
-                warn(f"{name}: the end of a seizure at {onset:g} s has no start and is left out")
+                warn_left_out(f"{name}: the end of a seizure at {onset:g} s has no start and is left out")
             open_at = None
         elif length > 0 and not starts:
             if open_length > 0:
@@ -276,8 +276,8 @@ def seizures_from_events(
     # Annotations of a longer recording, of which the file is a part, are common.
     inside = sorted((onset, offset) for onset, offset in spans if onset < duration and offset >= 0)
     if outside := sorted({*spans} - {*inside}):
-        times = listed([f"{onset:g}" for onset, _ in outside])
-        warn(f"{name}: seizures outside of the recording, which lasts {duration:g} s, are left out: at {times} s")
+        times = f"at {listed([f'{onset:g}' for onset, _ in outside])} s"
+        warn_left_out(f"{name}: seizures outside of the recording, which lasts {duration:g} s, are left out: {times}")
     return _joined(inside, name)
 
 
@@ -333,7 +333,7 @@ def class_spans(
         (longer, "with more in their text than the name"),
     ):
         if count:
-            warn(f"{name}: marks of classes {fault} label nothing, and are left out: {count}")
+            warn_left_out(f"{name}: marks of classes {fault} label nothing, and are left out: {count}")
     return spans
 
 
@@ -396,7 +396,7 @@ def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice
     # "lights off" and "eyes over" say nothing of seizures.
     doubtful = [*dict.fromkeys(word for word in seen if word.lower() not in ("on", "off", "over"))]
     if doubtful:
-        warn(f"{name}: {WORDS_NOT_TAKEN}: {listed(doubtful, 8)}. If they mean some, {advice}")
+        warn_left_out(f"{name}: {WORDS_NOT_TAKEN}: {listed(doubtful, 8)}. If they mean some, {advice}")
 
 
 def warn_of_codes(levels: Path, texts: Sequence[str], name: str, words: Sequence[str]) -> None:
@@ -412,7 +412,7 @@ def warn_of_codes(levels: Path, texts: Sequence[str], name: str, words: Sequence
         if code in texts and is_seizure(str(meaning)) and not is_seizure(code, words)
     ]
     if codes:
-        warn(
+        warn_left_out(
             f"{name}: {WORDS_NOT_TAKEN}: {', '.join(codes)}, which {levels.name} says are some. If they mean some, "
             f"{_NAME_WORDS}"
         )
@@ -426,7 +426,8 @@ def warn_of_other_seizures(
         others = stated_seizures(own, duration, name=table.name, words=words) or []
     lost = [f"{on:g}" for on, off in others if not any(on < offset and off > onset for onset, offset in seizures)]
     if lost:
-        warn(f"{table} is believed, and lacks seizures that the annotations in the file state: at {listed(lost)} s")
+        said = f"lacks seizures that the annotations in the file state: at {listed(lost)} s"
+        warn_left_out(f"{table} is believed, and {said}")
 
 
 def check_times(
@@ -574,12 +575,12 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
         with suppress(ValueError):
             sample = _seconds(row, "sample")
         events.append(((onset, length or 0.0, text), channels, stated, sample))
-    for numbers, said in (
-        (unread, "rows that are no seizure and state no time are left out"),
-        (differ, f"seizures whose duration and {end} contradict each other last as long as their duration says"),
+    for numbers, said, tell in (
+        (unread, "rows that are no seizure and state no time are left out", warn_left_out),
+        (differ, f"seizures whose duration and {end} contradict each other last as long as their duration says", warn),
     ):
         if numbers:
-            warn(f"{path}: {said}, line {listed([*map(str, numbers)])}")
+            tell(f"{path}: {said}, line {listed([*map(str, numbers)])}")
     return events
 
 

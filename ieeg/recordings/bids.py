@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.ieeg.recordings.channels import plain_name
-from mvpa_ts.ieeg.recordings.guards import check_once, read_text, read_text_bytes
+from mvpa_ts.ieeg.recordings.guards import check_once, read_text, read_text_bytes, warn_left_out
 
 if TYPE_CHECKING:
     import mne
@@ -239,7 +239,7 @@ def read_participant(root: Path, subject: str) -> dict[str, Any]:
         if any(row != rows[0] for row in rows):
             raise ValueError(f"{table} has several rows of {subject}, which differ: leave the right one")
     except (ValueError, OSError) as error:  # age and sex score nothing: no recording is left unread for them
-        warn(f"age, sex and handedness are not read: {error}")
+        warn_left_out(f"age, sex and handedness are not read: {error}")
         return {}
     row = rows[0] if rows else {}
     participant: dict[str, Any] = {key: row[key] for key in ("sex", "hand") if row.get(key) not in (None, "", "n/a")}
@@ -262,7 +262,7 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
         try:
             stated = dict(json.loads(read_text_bytes(description)))
         except (ValueError, TypeError, RecursionError):
-            warn(f"{description} holds no object of JSON and is not used")
+            warn_left_out(f"{description} holds no object of JSON and is not used")
         if (frequency := stated.get("PowerLineFrequency")) in (50, 60):
             facts["line_frequency"] = float(frequency)
         if (kind := str(stated.get("RecordingType", "")).lower()) in ("discontinuous", "epoched"):
@@ -288,7 +288,7 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
                     if ":" not in row["acq_time"]:
                         raise ValueError
                 except ValueError:
-                    warn(f"{table}: the acq_time of {path.name} is no date with a time and is not used")
+                    warn_left_out(f"{table}: the acq_time of {path.name} is no date with a time and is not used")
                     continue
                 # Without a zone it is the clock of the ward, which this computer's zone must not shift. MNE calls such
                 # a clock UTC, in EDF too.
@@ -298,7 +298,7 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
         facts["start"] = next(iter(starts))
     elif starts:
         where = " and ".join(dict.fromkeys(map(str, starts.values())))
-        warn(f"{where}: {path.name} has several rows whose acq_time differ, of which none is used")
+        warn_left_out(f"{where}: {path.name} has several rows whose acq_time differ, of which none is used")
     return facts
 
 
@@ -324,7 +324,7 @@ def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, 
         tables = sorted(path.parent.glob(f"{subject}_*electrodes.tsv")) if stem.startswith("sub-") else []
         if len(tables) > 1:
             names = ", ".join(file.name for file in tables)
-            warn(f"no positions of electrodes: {path.name} has several tables of them, {names}")
+            warn_left_out(f"no positions of electrodes: {path.name} has several tables of them, {names}")
         if len(tables) != 1:
             return {}
         table = tables[0]
@@ -332,7 +332,7 @@ def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, 
         rows = read_tsv(table, ("name", "x", "y", "z"))
     except (ValueError, OSError) as error:
         # They only place the channels in a figure: no recording is left unread for them.
-        warn(f"no positions of electrodes: {error}")
+        warn_left_out(f"no positions of electrodes: {error}")
         return {}
     positions: dict[str, tuple[float, float, float]] = {}
     twice = []
@@ -343,5 +343,5 @@ def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, 
             if all(map(math.isfinite, position)) and positions.setdefault(name, position) != position:
                 twice.append(name)
     if twice:
-        warn(f"no positions of {listed(twice)}: {table} has several of them, which differ")
+        warn_left_out(f"no positions of {listed(twice)}: {table} has several of them, which differ")
     return {name: position for name, position in positions.items() if name not in twice}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mvpa_ts.checks import warn
-from mvpa_ts.ieeg.recordings.guards import MAX_RATE
+from mvpa_ts.ieeg.recordings.guards import MAX_RATE, warn_left_out
 from mvpa_ts.ieeg.recordings.headers import READ_ALL_THE_SAME
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def read_annotations(path: Path, channels: Collection[str]) -> list[tuple[float,
     if other:
         warn("its annotations are not UTF-8 and are read as Latin-1: export it with UTF-8 for words of other alphabets")
     if unread:
-        warn(f"its annotations have {unread} without a time that can be read, which are left out")
+        warn_left_out(f"its annotations have {unread} without a time that can be read, which are left out")
     return [(*key, names) for key, names in annotations.items()]
 
 

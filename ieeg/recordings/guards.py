@@ -10,6 +10,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path, PureWindowsPath
 
 from mvpa_ts.checks import warn
@@ -20,6 +21,13 @@ MAX_CHANNELS = 10_000
 MAX_RATE = 1e6
 # Of a table or a header of text, such as events.tsv.
 MAX_TABLE_BYTES = 64 * 2**20
+
+
+class LeftOutWarning(UserWarning):
+    """Something of a recording was left out. Other warnings doubt what was kept."""
+
+
+warn_left_out = partial(warn, category=LeftOutWarning)
 
 
 def check_regular(path: Path) -> None:

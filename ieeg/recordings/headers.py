@@ -70,7 +70,7 @@ def check_brainvision(path: Path, truncated: str = "error") -> list[str]:
     data = path.parent / values("DataFile")[0]
     guards.check_regular(data)
     if not any(values("MarkerFile")) and (marks := path.with_suffix(".vmrk")).is_file():
-        warn(
+        guards.warn_left_out(
             f"{path} names no MarkerFile, and {marks.name}, which lies beside it, is not read: write MarkerFile="
             f"{marks.name} in it if it has the marks"
         )

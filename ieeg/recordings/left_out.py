@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -19,27 +18,25 @@ MOST_LINES = 20
 
 # What of a recording where something was said of it, and nothing of it left out.
 DOUBTED = "kept, with a doubt"
-# Words of messages that say that something was left out; "leave them out" is advice.
-_LEFT_OUT = re.compile(r"\bleft out\b|\bnot (?:taken|read|used)\b|\bcount as missing\b|\blacks seizures\b")
 
 Row = tuple[str, str, str]  # recording or file, what of it ("" for all of it), and why or what was said
 
 
-def of_recording(name: str, dropped: Mapping[str, str], notes: Sequence[str]) -> list[Row]:
-    """Rows of one recording: its channels by reason, and what was said of it.
+def of_recording(name: str, dropped: Mapping[str, str], left_out: Sequence[str], notes: Sequence[str]) -> list[Row]:
+    """Rows of one recording: its channels by reason, what was left out of it, and what was doubted and kept.
 
     Examples
     --------
-    >>> of_recording("night", {}, ["rows are left out", "seizures overlap"])
-    [('night', '', 'rows are left out'), ('night', 'kept, with a doubt', 'seizures overlap')]
-    >>> of_recording("night", {"EKG1": "no electrode", "A2": "marked bad", "EKG2": "no electrode"}, [])
+    >>> of_recording("night", {}, ["rows state no time"], ["seizures overlap"])
+    [('night', '', 'rows state no time'), ('night', 'kept, with a doubt', 'seizures overlap')]
+    >>> of_recording("night", {"EKG1": "no electrode", "A2": "marked bad", "EKG2": "no electrode"}, [], [])
     [('night', 'channels EKG1, EKG2', 'no electrode'), ('night', 'channel A2', 'marked bad')]
     """
     channels: dict[str, list[str]] = {}
     for channel, reason in dropped.items():
         channels.setdefault(reason, []).append(channel)
     rows = [(name, f"channel{'s' * (len(of) > 1)} {', '.join(of)}", reason) for reason, of in channels.items()]
-    return [*rows, *((name, "" if _LEFT_OUT.search(note) else DOUBTED, note) for note in notes)]
+    return [*rows, *((name, "", text) for text in left_out), *((name, DOUBTED, note) for note in notes)]
 
 
 def of_segments(name: str, segments: npt.ArrayLike, why: str) -> list[Row]:

@@ -15,7 +15,7 @@ from mvpa_ts.ieeg.events import Floats
 from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import OTHER_TYPE, natural_order, not_eeg, plain_name
 from mvpa_ts.ieeg.recordings.edf import check_rates
-from mvpa_ts.ieeg.recordings.guards import damage_is_an_error
+from mvpa_ts.ieeg.recordings.guards import damage_is_an_error, warn_left_out
 from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, Signal, with_notes
 from mvpa_ts.ieeg.recordings.units import microvolt_scales
@@ -142,7 +142,7 @@ def recording_from_raw(
     spans, marks = _bad_marks(raw, kept)
     if marks:
         marked = ", ".join(dict.fromkeys(raw.ch_names[channel] for channel, *_ in marks))
-        warn(
+        warn_left_out(
             f"{name}: marks of single channels as bad are no marks of the recording; the samples there of {marked} "
             "count as missing"
         )

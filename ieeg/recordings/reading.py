@@ -30,7 +30,7 @@ from mvpa_ts.ieeg.recordings.annotations import (
     warn_of_other_seizures,
 )
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
-from mvpa_ts.ieeg.recordings.guards import check_regular, damage_is_an_error
+from mvpa_ts.ieeg.recordings.guards import LeftOutWarning, check_regular, damage_is_an_error, warn_left_out
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts, real_numbers, with_notes
 from mvpa_ts.ieeg.recordings.units import known_unit, stated_units, types_by_units, with_units_of_table
@@ -210,7 +210,7 @@ def _check_header(path: Path, truncated: str) -> None:
         present = (os.path.getsize(path) - header.size) // record
         if truncated == "read" and present < header.records:
             length, stated = present * header.seconds, header.records * header.seconds
-            warn(f"{path} is truncated: {length:g} s of {stated:g} s are read")
+            warn_left_out(f"{path} is truncated: {length:g} s of {stated:g} s are read")
     elif kind == ".vhdr":
         names = headers.check_brainvision(path, truncated)
     elif kind == ".gdf":
@@ -274,14 +274,14 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
         return [folder]
     if others := other_recordings(folder):
         named = listed([str(path.relative_to(folder)) for path in others])
-        warn(
+        warn_left_out(
             f"{folder}: {len(others)} recording{'s' * (len(others) > 1)} of a kind that is not read: {named}. Export "
             f"them to EDF (or unpack them), or in Python use {FROM_MNE}"
         )
     recordings, links = _with_links(folder)
     if links:
         named = listed([f"{link.relative_to(folder)} ({to.relative_to(folder)})" for link, to in links.items()])
-        warn(f"{folder}: links to recordings that are there already are left out: {named}")
+        warn_left_out(f"{folder}: links to recordings that are there already are left out: {named}")
     return recordings
 
 
@@ -453,7 +453,7 @@ def _read_raw(
         odd = [name for name in names if known_unit(units.get(name, "")) is None]
         # Where the caller names channels or their unit, the error of `microvolt_scales` says what is wrong with these.
         if channels is None and unit is None and 0 < len(odd) < len(names):
-            warn(
+            warn_left_out(
                 f"{path.name}: channels without a known unit are left out: {listed(odd)}. If they are EEG, name their "
                 "unit (--unit)"
             )
@@ -496,17 +496,17 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
             if marks := edf.read_annotations(path, raw.ch_names):
                 onsets, durations, texts, channels_of = zip(*marks, strict=True)
                 raw.annotations.append(onsets, durations, texts, ch_names=[*channels_of])
-        said = [*dict.fromkeys(str(warning.message) for warning in caught)]
-        said = [text for text in said if not (is_edf and "annotation" in text and "outside" in text)]
+        said = {str(warning.message): warning.category for warning in caught}
         if path.suffix.lower() == ".vhdr" and (intervals := headers.bad_intervals(path)):
             for place, mark in enumerate(raw.annotations):
                 channels = intervals.get(round(mark["onset"] * raw.info["sfreq"]) + 1, ())
                 if channels and mark["description"].startswith("Bad Interval") and max(channels) <= len(raw.ch_names):
                     raw.annotations.ch_names[place] = tuple(raw.ch_names[number - 1] for number in sorted(channels))
     # Opened a second time, the file has nothing new to say.
-    for text in said if include is None else ():
-        if not any(handled in text for handled in HANDLED_HERE):
-            warn(f"{path}: {text}")
+    for text, kind in said.items() if include is None else ():
+        outside = is_edf and "annotation" in text and "outside" in text
+        if not outside and not any(handled in text for handled in HANDLED_HERE):
+            (warn_left_out if kind is LeftOutWarning else warn)(f"{path}: {text}")
     return raw
 
 
@@ -514,7 +514,7 @@ def _warn_of_name(path: Path, names: Sequence[str], what: str, suffix: str) -> N
     """Warn of tables beside a file whose names do not say that they are the file's."""
     for name in names:
         if (path.parent / name).is_file():
-            warn(
+            warn_left_out(
                 f"{path.parent / name} is not read. If it {what} of {path.name}, "
                 f"{'call it' if name.endswith('.tsv') else 'write them into'} {bids.beside(path, suffix).name}"
             )

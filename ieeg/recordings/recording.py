@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mvpa_ts.checks import warn
-from mvpa_ts.ieeg.recordings.guards import MAX_RATE
+from mvpa_ts.ieeg.recordings.guards import MAX_RATE, LeftOutWarning, warn_left_out
 from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
 
 if TYPE_CHECKING:
@@ -86,7 +85,9 @@ class Recording:
     bad_spans : sequence of (onset, offset), optional
         Stretches that somebody marked as bad (``BAD_…`` in MNE): a detector does not score them.
     notes : sequence of str, optional
-        What was warned of when the recording was read, such as rows and words that were left out.
+        What was doubted, with a warning, when the recording was read, and kept.
+    left_out : sequence of str, optional
+        What was left out, with a warning, such as rows and words of tables.
 
     Raises
     ------
@@ -121,6 +122,7 @@ class Recording:
         first_sample: int = 0,
         bad_spans: Sequence[Interval] = (),
         notes: Sequence[str] = (),
+        left_out: Sequence[str] = (),
     ) -> None:
         names = tuple(channel_names)
         if isinstance(channel_names, str) or not all(isinstance(channel, str) for channel in names):
@@ -148,7 +150,7 @@ class Recording:
         self.preprocessed = preprocessed
         self.dropped = dict(dropped or {})
         self.first_sample = int(first_sample)
-        self.notes = tuple(notes)
+        self.notes, self.left_out = tuple(notes), tuple(left_out)
         self._indices = np.arange(len(self.channel_names)) if channel_indices is None else np.asarray(channel_indices)
         if len(self._indices) != len(self.channel_names):
             raise ValueError(f"{name}: {len(self._indices)} channel_indices for {len(self.channel_names)} channels")
@@ -158,9 +160,9 @@ class Recording:
         stated = () if seizures is None else [*seizures] if isinstance(seizures, Iterator) else seizures
         self.seizures = _cut(stated, self.duration, name)
         if empty := [on for on, off in stated if on == off]:
-            warn(f"{name}: seizures of no length are left out: at {empty[0]:g} s")
+            warn_left_out(f"{name}: seizures of no length are left out: at {empty[0]:g} s")
         if outside := [on for on, off in stated if on < off and (on >= self.duration or off <= 0)]:
-            warn(
+            warn_left_out(
                 f"{name}: seizures outside of the recording, which lasts {self.duration:g} s, are left out: at "
                 f"{outside[0]:g} s. Are they in seconds from its start?"
             )
@@ -276,7 +278,7 @@ class Recording:
     def replaced(self, **changes: Any) -> Recording:
         """The same recording with other values for some arguments of the class."""
         names: tuple[str, ...] = ("source", "sfreq", "channel_names", "num_samples", "subject", "name", "metadata")
-        names += ("preprocessed", "dropped", "first_sample", "bad_spans", "notes")
+        names += ("preprocessed", "dropped", "first_sample", "bad_spans", "notes", "left_out")
         settings = {name: getattr(self, name) for name in names}
         settings |= {"seizures": self.seizures if self.annotated else None, "channel_indices": self._indices}
         return Recording(**settings | changes)
@@ -357,8 +359,9 @@ def with_notes(read: Callable[P, Recording]) -> Callable[P, Recording]:
         finally:
             for said in caught:
                 warnings.warn_explicit(said.message, said.category, said.filename, said.lineno, source=said.source)
-        texts = [str(said.message) for said in caught if issubclass(said.category, UserWarning)]
-        recording.notes = tuple(dict.fromkeys(texts))
+        texts = {str(said.message): said.category for said in caught if issubclass(said.category, UserWarning)}
+        recording.left_out = tuple(text for text, kind in texts.items() if kind is LeftOutWarning)
+        recording.notes = tuple(text for text in texts if text not in recording.left_out)
         return recording
 
     return noting

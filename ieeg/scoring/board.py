@@ -221,7 +221,7 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
         said += [f"on other recordings of the subjects of {', '.join(others)}"] if others else []
         trained |= {name: f"was trained {', and '.join(said)}"} if said else {}
     frame = pd.DataFrame(rows).sort_values(["event F1", "AUROC"], ascending=False, kind="stable", ignore_index=True)
-    notes = dict.fromkeys(note for recording in known for note in recording.notes)
+    notes = dict.fromkeys(note for recording in known for note in (*recording.left_out, *recording.notes))
     return Board(frame, left_out, failures, trained, [*notes])
 
 

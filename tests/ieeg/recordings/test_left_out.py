@@ -49,7 +49,7 @@ def test_detect_and_evaluate_list_it(tmp_path, capsys):
     run = json.loads((results / "night" / "run.json").read_text())
     assert run["files_left_out"] == ["other.trc", "broken.edf"]
     assert [*run["channels"]["dropped"]] == ["EKG1"]
-    assert "line 2" in run["recording"]["notes"][0]
+    assert "line 2" in run["recording"]["left_out"][0]
     assert [row[:2] for row in read_left_out(results)] == [
         ("other.trc", ""), ("broken.edf", ""), ("night", "channel EKG1"), ("night", "")]  # fmt: skip
     assert main(["evaluate", str(results), "-o", str(tmp_path / "scores")]) == 0
@@ -77,6 +77,9 @@ def test_what_was_kept_with_a_doubt_is_not_called_left_out(tmp_path, capsys):
         assert [word in out for word in ("EKG1", "line 2", *doubted)] == [True, True, *[False] * 4]
         assert [word in kept for word in ("EKG1", "line 2", *doubted)] == [False, False, *[True] * 4]
     assert {row[1] for row in read_left_out(results)} == {"channel EKG1", "", "kept, with a doubt"}
+    run = json.loads((results / "night" / "run.json").read_text())["recording"]
+    assert ["line 2" in text for text in run["left_out"]] == [True]
+    assert [sum(word in note for note in run["notes"]) for word in ("line 2", *doubted)] == [0, 1, 1, 1, 1]
     report = (results / "night" / "report.html").read_text()
     assert [word in report for word in doubted] == [True] * 4
 

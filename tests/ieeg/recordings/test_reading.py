@@ -521,7 +521,7 @@ def test_what_was_said_of_a_recording_stays_with_it(tmp_path):
     with pytest.warns(UserWarning, match="left out") as caught:
         recording = read_recording(path)
     said = [str(warning.message) for warning in caught]
-    assert said == [*recording.notes] == [*recording.crop(5.0, 20.0).notes]
+    assert said == [*recording.left_out] == [*recording.crop(5.0, 20.0).left_out]
     assert [("line 2" in text, "at -70 s" in text) for text in said] == [(True, False), (False, True)]
     with warnings.catch_warnings(action="error"), pytest.raises(UserWarning, match="line 2"):
         read_recording(path)
