@@ -228,6 +228,19 @@ class MVPAForecaster(DictOptions, Pretraining):
         with unchanged_if_refused(self, *np.ravel(getattr(self, "forecasters_", ()))):
             yield  # the host moves the cutoff first, and forecasts would begin there
 
+    def _check_single(self, call: str) -> None:
+        """Raise NotFittedError before `fit`, and ValueError after that of a panel."""
+        self.check_is_fitted()
+        if not hasattr(self, "fitted_"):
+            raise ValueError(
+                f"{call} needs the forecaster of one series, and that of a panel holds one for each instance: take one "
+                'of forecaster.forecasters_["forecasters"]'
+            )
+
+    def _vectorize(self, methodname: str, **kwargs: Any) -> Any:
+        frames.check_instances(kwargs.get("y") if methodname == "fit" else self._yvec, **kwargs)
+        return super()._vectorize(methodname, **kwargs)
+
     def effects(self, coverage: float = 0.8) -> pd.DataFrame:
         """By how much each column of y changes where a column of X is one unit larger, with intervals.
 
@@ -252,7 +265,7 @@ class MVPAForecaster(DictOptions, Pretraining):
         from mvpa_ts.forecasting.effects import effects_table
         from mvpa_ts.forecasting.pretrained.seasons import season_of
 
-        self.check_is_fitted()
+        self._check_single("effects")
         if self._features is None:
             raise ValueError("effects needs covariates: give X to fit, this forecaster was fitted without X")
         # Rows on their grid, so that a gap is no step.
@@ -279,7 +292,7 @@ class MVPAForecaster(DictOptions, Pretraining):
         """
         from mvpa_ts.forecasting.streaming import ForecastStream
 
-        self.check_is_fitted()
+        self._check_single("stream")
         fitted, y = self.fitted_, self._cur_y
         if self._features is not None:
             raise ValueError(
@@ -321,7 +334,7 @@ class MVPAForecaster(DictOptions, Pretraining):
 
         from mvpa_ts.forecasting.onnx import to_onnx
 
-        self.check_is_fitted()
+        self._check_single("to_onnx")
         if isinstance(self.fitted_, ShippedForecaster):
             raise ValueError(
                 "pretrained cannot be written as ONNX, which lacks what it does with each history (sorting medians, "

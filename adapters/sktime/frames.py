@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from sktime.forecasting.base import ForecastingHorizon
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import listed, warn
 
 if TYPE_CHECKING:
     from mvpa_ts.windows import Series
@@ -156,6 +156,37 @@ def check_new_rows(y: Any, X: Any = None, seen: pd.DataFrame | None = None) -> N
             )
 
 
+def check_same_rows(y: Any, X: Any) -> None:
+    """Raise ValueError where X lacks a row of y; the host does not say which table lacks it."""
+    rows, given = (getattr(table, "index", None) for table in (y, X))
+    if not isinstance(rows, pd.Index) or not isinstance(given, pd.Index) or rows.nlevels != given.nlevels:
+        return
+    if len(lacking := rows[~rows.isin(given)]):
+        raise ValueError(
+            f"X must have each row of y, got {len(given)} rows and none at {lacking[0]!r}: take X.reindex(y.index), "
+            "whose empty cells are interpolated, if its dates are of the kind of those of y"
+        )
+
+
+def check_instances(fitted: Any, y: Any = None, X: Any = None, **_: Any) -> None:
+    """Raise ValueError for a panel with other instances than that of `fit`, or in another order.
+
+    The host finds the forecaster of an instance by its place, and one would go on with the rows of another.
+    """
+    names = list(fitted.get_iter_indices()[0])
+    for argument, table in (("y", y), ("X", X)):
+        instances = getattr(table, "get_iter_indices", lambda: [None])()[0]
+        # X of one series is that of every instance.
+        if table is None or (argument == "X" and instances is None):
+            continue
+        if (got := [] if instances is None else list(instances)) != names:
+            raise ValueError(
+                f"{argument} must have the instances of y in fit, in that order, for sktime pairs them by their place: "
+                f"{listed(list(map(repr, names)))}, got {listed(list(map(repr, got))) or 'one series'}. Give both "
+                "as .sort_index(), with the same instances"
+            )
+
+
 def _kind(index: pd.Index) -> tuple[Any, ...]:
     """What two indices must share so that their times can be compared."""
     return index.inferred_type, getattr(index, "tz", None) is None, isinstance(index, pd.PeriodIndex) and index.freq
@@ -201,6 +232,9 @@ def check_table(argument: str, table: Any) -> None:
         )
     if not isinstance(frame.index, pd.MultiIndex):
         _check_times(argument, frame.index)
+    elif not frame.index.is_monotonic_increasing:
+        for _, rows in frame.groupby(level=list(range(frame.index.nlevels - 1))):
+            _check_times(argument, rows.index.get_level_values(-1))
     for name, column in frame.items():
         kind = column.dtype
         if pd.api.types.is_complex_dtype(kind) or not pd.api.types.is_numeric_dtype(kind):

@@ -16,7 +16,7 @@ from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 from mvpa_ts.adapters.options import host_words
 from mvpa_ts.adapters.sktime.columns import Columns, arranged, book_of
 from mvpa_ts.adapters.sktime.files import check_folder
-from mvpa_ts.adapters.sktime.frames import check_table, columns_of, frequency_of, panel_of
+from mvpa_ts.adapters.sktime.frames import check_same_rows, check_table, columns_of, frequency_of, panel_of
 from mvpa_ts.adapters.sktime.parameters import FINETUNING, checked_device, network_config, seed_of, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, check_parameters, side_by_side
@@ -70,6 +70,7 @@ class Pretraining(BaseForecaster):
         """Fit to `y` and the columns of `X`, as sktime's forecasters do."""
         for argument, table in (("y", y), ("X", X)):
             check_table(argument, table)
+        check_same_rows(y, X)
         return super().fit(y, X=X, fh=fh)
 
     def _pretrain(self, y: pd.DataFrame, X: pd.DataFrame | None = None, fh: ForecastingHorizon | None = None) -> Self:
@@ -208,7 +209,7 @@ class Pretraining(BaseForecaster):
         """
         fitted: Any = getattr(self, "fitted_", None) or getattr(self, "pretrained_", None)
         if fitted is None:
-            raise NotFittedError("to_files needs a trained forecaster: call fit or pretrain first")
+            raise NotFittedError("to_files needs a trained forecaster of one series, or of pretrain: call one first")
         book = book_of(self.get_params(deep=False))
         columns = json.dumps({"channel_order": book.order, "channel_positions": book.pairs})
         fitted.to_files(folder, beside={_COLUMNS: columns})

@@ -524,6 +524,34 @@ def test_an_instance_that_is_refused_leaves_the_others_as_they_were():
     pd.testing.assert_frame_equal(forecaster.predict(), expected)
 
 
+def test_instances_of_a_panel_are_told_apart():
+    """The host pairs them by place: rows of one instance would be appended to another, or read as its covariates."""
+    y = pd.concat({name: waves(40)[["c0"]] + level for name, level in (("a", 0.0), ("b", 1000.0))})
+    X, new = y.set_axis(["x"], axis=1), y.groupby(level=0).tail(3)
+    new.index = new.index.set_levels(new.index.levels[1] + 3, level=1)
+    swapped, renamed = pd.concat([new.loc[["b"]], new.loc[["a"]]]), new.rename(index={"a": "c"}, level=0)
+    for rows, got in ((swapped, "'b', 'a'"), (renamed, "'c', 'b'"), (new.loc[["a"]], "'a'"), (new.loc["a"], "one")):
+        forecaster = MVPAForecaster(pretrained="base").fit(y, fh=[1, 2])
+        before = forecaster.predict()
+        for call in (forecaster.update, forecaster.update_predict_single):
+            with pytest.raises(ValueError, match=f"y must have the instances of y in fit, .*: 'a', 'b', got {got}"):
+                call(rows)
+        pd.testing.assert_frame_equal(forecaster.predict(), before)
+    with_X = MVPAForecaster(pretrained="base").fit(y, X=X, fh=[1, 2])
+    with pytest.raises(ValueError, match=r"X must have the instances of y in fit, .* got 'b', 'a'"):
+        with_X.predict(X=swapped.set_axis(["x"], axis=1))
+    with pytest.raises(ValueError, match=r"X must have the instances of y in fit, .* got 'b', 'a'"):
+        with_X.clone().fit(y, X=pd.concat([X.loc[["b"]], X.loc[["a"]]]), fh=[1])
+    for table, place in ((X.iloc[1:], r"\('a', Period"), (X.set_axis(X.index.set_levels([9, 8], level=0)), r"\('a'")):
+        with pytest.raises(ValueError, match=rf"X must have each row of y, got \d+ rows and none at {place}"):
+            with_X.clone().fit(y, X=table, fh=[1])
+    with pytest.raises(ValueError, match=r"y must have its rows in order of time, got .* take y\.sort_index"):
+        with_X.clone().fit(y.iloc[::-1], fh=[1])
+    for call in (with_X.stream, with_X.effects, lambda: with_X.to_onnx("x.onnx")):
+        with pytest.raises(ValueError, match="needs the forecaster of one series, and that of a panel holds one for"):
+            call()
+
+
 @pytest.mark.parametrize("update_params", [True, False])
 def test_update_predict_single_gives_a_series_for_a_series(update_params):
     y = waves()["c0"]
