@@ -109,9 +109,12 @@ def checked_frequency(index: pd.Index, owner: str = "y") -> Any:
         )
     frequency = frequency_of(index)
     if isinstance(index, pd.DatetimeIndex) and frequency is None and len(index) > 1:
+        shortest = (index[1:] - index[:-1]).min()
+        months = shortest >= pd.Timedelta("28D")  # on a day that some months lack
+        advice = "y.set_axis(y.index.to_period('M'))" if months else "y.resample('h').mean()"
         raise ValueError(
-            f"{owner} must have dates on a regular grid, got distances from {(index[1:] - index[:-1]).min()} to "
-            f"{(index[1:] - index[:-1]).max()}: take y.resample('h').mean(), or another grid"
+            f"{owner} must have dates on a regular grid, got distances from {shortest} to "
+            f"{(index[1:] - index[:-1]).max()}: take {advice}, or another grid"
         )
     return frequency
 
@@ -134,6 +137,7 @@ def check_new_rows(y: Any, X: Any = None, seen: pd.DataFrame | None = None) -> N
             "y must come with an index after fit, as a Series or a data frame, got an array: its rows would count "
             "from 0 and take the place of the first rows. After n rows, take pd.Series(y, index=range(n, n + len(y)))"
         )
+    check_same_rows(y, X)
     for argument, table in (("y", y), ("X", X)):
         check_table(argument, table)
         index = getattr(table, "index", None)

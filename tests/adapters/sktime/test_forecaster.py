@@ -110,6 +110,12 @@ class TestIndices:
         with pytest.raises(ValueError, match=r"y must have dates on a regular grid.*18:00:00 to 1 days 01:00:00: take"):
             fitted(y)
 
+    def test_months_from_a_late_day_become_periods(self):
+        y = waves(40)["c0"]
+        y.index = y.index.to_timestamp() + pd.to_timedelta(np.minimum(30, y.index.days_in_month) - 1, unit="D")
+        with pytest.raises(ValueError, match=r"regular grid, .*: take y\.set_axis\(y\.index\.to_period\('M'\)\), or"):
+            MVPAForecaster(pretrained="base").fit(y, fh=[1])
+
     def test_one_date_needs_a_frequency(self):
         y = pd.Series([3.0], index=pd.DatetimeIndex(["2024-01-31"]))
         with pytest.raises(ValueError, match="y must have a frequency where it has one row, 2024-01-31 00:00:00"):
