@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from mvpa_ts.ieeg.commands import main as common
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.constants import DEMO
@@ -22,9 +24,14 @@ def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(common.with_baseline_files(arguments))
     from mvpa_ts.ieeg.detection.baselines import BaselineDetector
-    from mvpa_ts.ieeg.detection.calibration import calibrate
+    from mvpa_ts.ieeg.detection.calibration import calibrate, load_calibration
     from mvpa_ts.ieeg.detection.detector import Detector
 
+    if Path(options.output).exists():
+        try:
+            load_calibration(options.output)
+        except (ValueError, OSError):  # a recording, say, or a folder
+            raise CommandError(f"--output {options.output} exists and is no calibration: name another file") from None
     files = [file for listed in common.recordings_in(options.recordings).values() for file in listed]
     if not common.names_baseline(options.model):
         common.check_model(options.model)

@@ -200,6 +200,7 @@ def calibrate(
     >>> calibrate(BaselineDetector("line-length"), [quiet], per_day=400.0).alarms
     0
     """
+    _check_promise(per_day, confidence)
     scores: list[Scores] = []
     quiet = [as_recording(item) for item in recordings]
     # Before the hours of scoring.
@@ -248,14 +249,19 @@ def calibrate(
     )
 
 
+def _check_promise(per_day: float, confidence: float) -> None:
+    most = 86400 / SEGMENT_SECONDS
+    if not 0 < per_day <= most:
+        raise ValueError(f"per_day must be a positive number of false alarms, at most {most:g}, got {per_day!r}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, got {confidence!r}")
+
+
 def calibrate_scores(
     scores: Sequence[Scores], per_day: float, *, rules: EventRules, confidence: float = 0.9
 ) -> Calibration:
     """As `calibrate`, from the probabilities and starts of quiet recordings."""
-    if not (math.isfinite(per_day) and per_day > 0):
-        raise ValueError(f"per_day must be a positive number of false alarms, got {per_day!r}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, got {confidence!r}")
+    _check_promise(per_day, confidence)
     values = [(np.asarray(p, dtype=np.float64), np.asarray(s, dtype=np.float64)) for p, s in scores]
     hours = sum(np.count_nonzero(~np.isnan(p)) for p, _ in values) * SEGMENT_SECONDS / 3600
     expected = per_day * hours / 24  # quiet events if the rate is just what is promised

@@ -6,10 +6,12 @@ where it is read, so its length costs no memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from mvpa_ts.ieeg.constants import SAMPLING_RATE
+from mvpa_ts.ieeg.recordings.guards import MAX_RATE
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.simulation.hard import HardSource
 from mvpa_ts.ieeg.simulation.source import SimulatedSource
@@ -69,8 +71,10 @@ def simulate_recording(
     >>> recording.read(0, 2).shape
     (4, 2)
     """
-    if num_channels < 1 or not duration > 0 or not sfreq > 0:
+    if num_channels < 1 or not 0 < duration < math.inf or not 0 < sfreq <= MAX_RATE:
         raise ValueError(f"num_channels, duration and sfreq must be positive, got {num_channels}, {duration}, {sfreq}")
+    if min(seed, session) < 0:
+        raise ValueError(f"seed and session must be at least 0, got {seed} and {session}")
     # One an hour, as in monitoring before surgery, and one at least, so that there is something to find.
     count = max(round(duration / 3600), 1) if num_seizures is None else num_seizures
     if count < 0 or duration < 30.0 * count:
@@ -119,8 +123,8 @@ def simulate_cohort(
     ['S07', 'S08']
     """
     counts = [num_channels] if isinstance(num_channels, int) else [*num_channels]
-    if num_subjects < 1:
-        raise ValueError(f"num_subjects must be at least 1, got {num_subjects}")
+    if num_subjects < 1 or first_subject < 0:
+        raise ValueError(f"num_subjects must be at least 1 and first_subject 0, got {num_subjects} and {first_subject}")
     if not counts:
         raise ValueError("num_channels must be a number, or a list of one number or more, got an empty list")
     return [

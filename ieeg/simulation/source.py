@@ -153,8 +153,9 @@ class SimulatedSource:
         if (line := self.difficulty.line_frequency) is None:
             return
         phase = 2 * np.pi * line * (start + np.arange(x.shape[1])) / self.sfreq
-        wave = np.sin(phase)
-        for harmonic, share in ((2, 0.3), (3, 0.2)):
+        wave = np.zeros_like(phase)
+        # What lies above half the rate would come back as another frequency, in the band of seizures.
+        for harmonic, share in ((1, 1.0), (2, 0.3), (3, 0.2)):
             if harmonic * line < self.sfreq / 2:
                 wave += share * np.sin(harmonic * phase)
         x += self._traits.line[:, None] * wave.astype(np.float32)

@@ -82,6 +82,8 @@ def test_hours_without_a_score_do_not_count_and_bad_values_are_named():
         calibrate_scores([(scores, starts)], 6.0, rules=SZCORE)
     with pytest.raises(ValueError, match="per_day must be a positive number"):
         calibrate_scores([(scores, starts)], 0.0, rules=SZCORE)
+    with pytest.raises(ValueError, match=r"per_day must be a positive number .*, at most 17280, got 1000000000"):
+        calibrate(BaselineDetector("line-length"), [], 1e9)  # before a recording is read
     with pytest.raises(ValueError, match="confidence must lie between 0 and 1"):
         calibrate_scores([(scores, starts)], 6.0, rules=SZCORE, confidence=90)
     with pytest.warns(UserWarning, match="which no segment exceeds"):
@@ -158,6 +160,11 @@ def test_detect_takes_what_calibrate_wrote_and_no_other_model(tmp_path, capsys):
     write_edf(quiet, tmp_path / "quiet.edf")
     file, options = tmp_path / "calibration.json", ["--model", "line-length"]
     words = ["calibrate", str(tmp_path / "quiet.edf"), *options, "--per-day", "400", "-o", str(file)]
+    for taken in (tmp_path / "quiet.edf", tmp_path):
+        before = (tmp_path / "quiet.edf").read_bytes()
+        assert main([*words[:-1], str(taken)]) == 1
+        assert "exists and is no calibration: name another file" in capsys.readouterr().err
+        assert (tmp_path / "quiet.edf").read_bytes() == before
     assert main(words) == 0
     assert "at most 400 false alarms a day with 94% confidence, from 10 quiet minutes" in capsys.readouterr().out
     calibration = load_calibration(file)

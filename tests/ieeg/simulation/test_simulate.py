@@ -133,6 +133,12 @@ def test_events_are_rendered():
     frequencies, power = scipy_signal.welch(hum.read(0, hum.num_samples), 512.0, nperseg=2048)
     at, beside = np.argmin(np.abs(frequencies - 50)), np.argmin(np.abs(frequencies - 55))
     assert np.median(power[:, at] / power[:, beside]) > 10
+    # A hum above half the rate would come back as one of 500 - 512 = 12 Hz.
+    folded, without = (
+        simulate_recording("S01", duration=9, num_seizures=0, difficulty=Difficulty(line_frequency=line))
+        for line in (500.0, None)
+    )
+    np.testing.assert_array_equal(folded.read(0, 4608), without.read(0, 4608))
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
@@ -212,8 +218,11 @@ def test_overwriting_replaces_every_part(tmp_path):
     ("options", "message"),
     [
         (["--sfreq=1000"], "sfreq must be 512 or 1024 Hz in files of the SWEC layout, got 1000"),
-        (["--subjects=0"], "num_subjects must be at least 1, got 0"),
-        (["--subjects=-1"], "num_subjects must be at least 1, got -1"),
+        (["--subjects=0"], "num_subjects must be at least 1 and first_subject 0, got 0 and 101"),
+        (["--first-subject=-1"], "num_subjects must be at least 1 and first_subject 0, got 1 and -1"),
+        (["--seed=-1"], "seed and session must be at least 0, got -1 and 0"),
+        (["--session=-1"], "seed and session must be at least 0, got 0 and -1"),
+        (["--hours=inf"], "num_channels, duration and sfreq must be positive, got 8, inf, 512"),
         (["--channels=4,x"], "--channels must be one or more whole numbers, such as 8 or 4,8, got 4,x"),
         (["--difficulty.irregular=1"], "LOW,HIGH must be two numbers, such as 0.5,1, got 1"),
         (["--channels=[]"], "num_channels must be a number, or a list of one number or more"),
