@@ -24,9 +24,12 @@ def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(arguments)
 
+    common.check_output_folder(options.output)
     for file in options.add:
         if not Path(file).is_file():
             raise CommandError(f"--add: there is no file {file}")
+        if not file.lower().endswith(".py"):
+            raise CommandError(f"--add must name Python files, which end in .py, got {file}")
     for model in options.model:
         common.check_model(model)
     # Two folders may hold the same file, which must not count twice.
@@ -39,7 +42,10 @@ def main(arguments: list[str]) -> None:
     before = dict(ADDED)
     try:
         for file in options.add:
+            count = len(ADDED)
             runpy.run_path(file)
+            if len(ADDED) == count:
+                raise CommandError(f"--add: {file} adds no detector: call add_detector in it")
         detectors = detectors_at_hand(options.model)  # what cannot be one is said before hours of reading
         recordings = [read_recording(file, **common.reading_options(options)) for file in files]
         result = board(recordings, detectors)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mvpa_ts.checks import warn
 from mvpa_ts.files import read_config
 from mvpa_ts.ieeg.commands.classes import SCORES, score_classes
-from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, k_of_n
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, check_output_folder, k_of_n
 from mvpa_ts.ieeg.detection.rules import OnlineRule
 from mvpa_ts.ieeg.detection.saved import PROBABILITIES, REFERENCE, RUN, classes_of, read_run, warn_of_mixed
 from mvpa_ts.ieeg.recordings.annotations import WORDS_NOT_TAKEN, is_background, is_seizure, read_events
@@ -54,8 +54,7 @@ def main(arguments: list[str]) -> None:
         raise CommandError(f"there is no folder {root}")
     if options.reference is not None and not Path(options.reference).is_dir():
         raise CommandError(f"--reference must be a folder with the tables of all recordings, got {options.reference}")
-    if Path(options.output).is_file():
-        raise CommandError(f"--output {options.output} is a file: name a folder")
+    check_output_folder(options.output)
     folders = sorted(path.parent for path in root.rglob(RUN))
     if not folders:
         raise CommandError(f"{root} holds no complete detection (no {RUN} in it or below it){_detect_first(root)}")

@@ -178,6 +178,12 @@ def check_model(name: str | None) -> None:
     raise CommandError(f"there is no folder {name}{hint}")
 
 
+def check_output_folder(output: str | Path) -> None:
+    """Raise a CommandError where the folder that a command writes is a file, before hours of work."""
+    if Path(output).is_file():
+        raise CommandError(f"--output {output} is a file: name a folder")
+
+
 def names_baseline(model: str) -> bool:
     """Whether a value of --model is a baseline: its name, or the JSON file of a fitted one.
 

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, add_reading_options, check_model, reading_options
-from mvpa_ts.ieeg.recordings.annotations import read_seizures
+from mvpa_ts.ieeg.commands.main import (
+    CommandError,
+    CommandParser,
+    add_reading_options,
+    check_model,
+    check_output_folder,
+    reading_options,
+)
+from mvpa_ts.ieeg.recordings.annotations import is_background, is_seizure, read_events, read_seizures
 from mvpa_ts.ieeg.recordings.reading import read_recording
 
 DESCRIPTION = """Correct the events of a detection: keep, move, delete, add.
@@ -37,6 +44,10 @@ def main(arguments: list[str]) -> None:
         table = Path(options.detection) / REVIEWED
         if not table.is_file():
             raise CommandError(f"--no-window takes events of {table}, which is missing: copy events.tsv and edit it")
+        texts = [text for _, _, text in read_events(table)]
+        if texts and not any(is_seizure(text) or is_background(text) for text in texts):
+            # The table is written anew, and what was edited would be lost.
+            raise CommandError(f"{table} has rows, and none says seizure (sz), or that there is none (bckg)")
         edited = read_seizures(table, recording.duration)
 
         def show(raw):  # type: ignore[no-untyped-def]
@@ -77,6 +88,7 @@ def train_again(arguments: list[str]) -> None:
     from mvpa_ts.ieeg.scoring.words import counted
 
     check_model(options.model)
+    check_output_folder(options.output)
     if len(options.from_review) != len(options.recordings):
         raise CommandError(
             f"--from-review names {len(options.from_review)} folders and --recordings {len(options.recordings)} files: "

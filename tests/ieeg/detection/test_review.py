@@ -88,10 +88,17 @@ def test_the_commands(tmp_path, capsys):
     words = ["review", str(file), str(folder), "--no-window"]
     assert main(words) == 1
     assert "which is missing: copy events.tsv and edit it" in capsys.readouterr().err
+    for text in ("seizur", "a note"):
+        (folder / REVIEWED).write_text(unclear := f"onset\tduration\teventType\n50\t20\t{text}\n", encoding="utf-8")
+        assert main(words) == 1
+        assert "has rows, and none says seizure (sz), or that there is none (bckg)" in capsys.readouterr().err
+        assert (folder / REVIEWED).read_text(encoding="utf-8") == unclear
     rows = [f"{on}\t{off - on}\tsz\n" for on, off in made_up.seizures]
     (folder / REVIEWED).write_text("onset\tduration\teventType\n" + "".join(rows), encoding="utf-8")
     assert main([*words, "--until", "230"]) == 0
     train = ["finetune", "--from-review", str(folder), "--recordings", str(file), "--model", "demo"]
+    assert main([*train, "--output", str(file)]) == 1
+    assert "night.edf is a file: name a folder" in capsys.readouterr().err
     assert main([*train, "--output", str(tmp_path / "new")]) == 0
     assert "trained on 2 reviewed events" in capsys.readouterr().out
     assert (tmp_path / "new" / "model" / "regression.json").is_file()

@@ -123,6 +123,16 @@ def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys):
     assert not ADDED
     assert main(["board", str(tmp_path / "bids"), "--add", "nowhere.py", "-o", "x"]) == 1
     assert "--add: there is no file nowhere.py" in capsys.readouterr().err
+    (tmp_path / "empty.py").touch()
+    (tmp_path / "mine.txt").touch()
+    board = ["board", str(tmp_path / "bids"), "-o"]
+    for words, message in (
+        ([*board, str(tmp_path / "x"), "--add", str(tmp_path / "empty.py")], "empty.py adds no detector: call add_det"),
+        ([*board, str(tmp_path / "x"), "--add", str(tmp_path / "mine.txt")], "--add must name Python files, which end"),
+        ([*board, str(tmp_path / "mine.txt")], "mine.txt is a file: name a folder"),
+    ):
+        assert main(words) == 1
+        assert message in capsys.readouterr().err
 
 
 def test_the_example_of_the_page_runs(monkeypatch):
