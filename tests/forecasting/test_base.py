@@ -373,3 +373,16 @@ def test_a_season_longer_than_the_networks_look_back(network):
 )  # fmt: skip
 def test_season_of_a_frequency(name, steps):
     assert season_of(name) == steps
+
+
+def test_sure_times_of_a_season_have_narrow_intervals():
+    """Twenty days by the hour, noise of 1 in the first half of each day and of 8 in the second."""
+    hour = torch.arange(528)
+    size = torch.where(hour % 24 < 12, 1.0, 8.0)[None, :, None]
+    noise = torch.randn(24, 528, 1, generator=torch.Generator().manual_seed(0))
+    x = 30.0 * torch.sin(hour * 2 * torch.pi / 24)[None, :, None] + size * noise
+    with torch.no_grad():
+        forecast = forecast_quantiles(load_base("base"), x[:, :480], horizon=48, levels=(0.1, 0.9), season=24)
+    inside = ((x[:, 480:] > forecast[..., 0]) & (x[:, 480:] < forecast[..., 1])).float()
+    halves = inside.mean((0, 2)).view(2, 2, 12).mean((0, 2))
+    assert ((halves > 0.75) & (halves < 0.95)).all()

@@ -12,6 +12,7 @@ from mvpa_ts.forecasting.pretrained.simple_forecasts import (
     filled,
     likely_period,
     season_shape,
+    season_spread,
     seasons_of_panel,
     simple_forecasts,
 )
@@ -105,3 +106,21 @@ def test_forecasts_equal_scalar_loops(length, begin, period):
         }
         for name, value in expected.items():
             assert result[NAMES.index(name), h] == pytest.approx(value, abs=1e-9), (name, h)
+
+
+def test_spread_of_a_season_by_hand():
+    """Three of four changes of each time, odd ones missing: the mean over the cycles, over the mean of all times."""
+    sizes = np.array([1.0, 1.0, 4.0, 10.0, 4.0])
+    x = (np.arange(30) // 5 % 2) * np.tile(sizes, 6)
+    x[7] = np.nan
+    factor = season_spread(torch.tensor(x)[None], torch.tensor([[5]]), 8)
+    np.testing.assert_allclose(factor[0], np.resize(sizes / sizes.mean(), 38), rtol=1e-6)
+    assert season_spread(torch.tensor(x)[None], torch.tensor([[9]]), 8).eq(1.0).all()  # two changes tell nothing
+
+
+def test_spread_without_a_reason_is_even():
+    walks = torch.randn(200, 480, generator=torch.Generator().manual_seed(0)).cumsum(1)
+    for period in (12, 24, 96):
+        factor = season_spread(walks, torch.full((200, 1), period), 24)
+        assert (factor == 1.0).all(1).float().mean() > 0.6
+        assert (factor - 1.0).abs().mean() < 0.03

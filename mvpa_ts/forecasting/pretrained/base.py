@@ -34,6 +34,7 @@ from mvpa_ts.forecasting.pretrained.simple_forecasts import (
     SEEN,
     filled,
     season_shape,
+    season_spread,
     seasons_of_panel,
     simple_forecasts,
 )
@@ -58,6 +59,7 @@ STRONG_SEASON = 0.8
 _CLEARLY = 0.1
 """Gain of regressions on other series, log of errors, from which means of several steps are not asked."""
 _BOUND = 20.0  # in standard deviations
+_LEAST_TRIED = 0.3  # of what usual times of a season change: surer ones say little about others
 _TOKENS = 1024  # that go through the network together: they stay in the cache
 
 
@@ -75,8 +77,10 @@ class Reading(NamedTuple):
     relative : Tensor, shape (B, C, K, chunks)
         Log of their errors so far over the least.
     features : Tensor, shape (B, C, F)
-    unit : Tensor, shape (B, C, 2)
-        A usual error, for forecasts and for intervals.
+    unit : Tensor, shape (B, C, 1)
+        A usual error.
+    width : Tensor, shape (B, C, h)
+        The same at each step, for intervals.
     location, scale : Tensor, shape (B, C)
         Of the history.
     rows : long Tensor, shape (B, C, C)
@@ -91,6 +95,7 @@ class Reading(NamedTuple):
     relative: Tensor
     features: Tensor
     unit: Tensor
+    width: Tensor
     location: Tensor
     scale: Tensor
     rows: Tensor
@@ -307,19 +312,19 @@ class BaseForecaster(nn.Module):
         rows, observed = (rearrange(tensor, "b l c -> (b c) l") for tensor in (x, mask))
         steps = math.ceil(horizon / P) * P
         *of_series, trust = self._simple(rows, observed, C, hint.repeat_interleave(C), steps, place)
-        simple, relative, features, unit = (rearrange(tensor, "(b c) ... -> b c ...", c=C) for tensor in of_series)
+        of_panels = (rearrange(tensor, "(b c) ... -> b c ...", c=C) for tensor in of_series)
         x, mask = x[:, -config.lookback :], mask[:, -config.lookback :]
         values = torch.cat(
             [rearrange(tensor, "b (t p) c -> b t c p", p=P) for tensor in (x.asinh(), mask.to(x.dtype))], dim=3
         )
         real = rearrange(mask, "b (t p) c -> b t c p", p=P).any(3)
-        return Reading(values, real, simple, relative, features, unit, location[:, 0], scale[:, 0], place.rows, trust)
+        return Reading(values, real, *of_panels, location[:, 0], scale[:, 0], place.rows, trust)
 
     def forecast(self, reading: Reading) -> Tensor:
         """Quantiles [B, h, C, Q] from what `read` gave; h is a whole number of patches."""
         config = self.config
         P, K, Q = config.patch_length, self.num_simple, len(LEVELS)
-        simple, (unit, width) = reading.simple, reading.unit.split(1, 2)
+        simple, unit = reading.simple, reading.unit
         T = simple.shape[3] // P
         patches = rearrange(simple.asinh(), "b c k (t p) -> b t c (k p)", p=P)
         about = self.embed_features(reading.features)[:, None]
@@ -350,7 +355,9 @@ class BaseForecaster(nn.Module):
             step = torch.arange(middle.shape[2], device=middle.device).clamp(max=reading.trust.shape[2] - 1)
             apart = simple[:, :, -len(relations.NAMES) :] - middle[:, :, None]
             middle = middle + (reading.trust[:, None, :, step] * apart).sum(2)
-            steps = width[..., None] * F.softplus(rearrange(self.spread(out), "b t c (p q) -> b c (t p) q", q=Q - 1))
+            steps = reading.width[..., None] * F.softplus(
+                rearrange(self.spread(out), "b t c (p q) -> b c (t p) q", q=Q - 1)
+            )
             half = Q // 2
             above = steps[..., half:].cumsum(3)
             below = -steps[..., :half].flip(3).cumsum(3).flip(3)
@@ -363,7 +370,7 @@ class BaseForecaster(nn.Module):
     def _simple(
         self, x: Tensor, mask: Tensor, channels: int, hint: Tensor, horizon: int, place: Layout
     ) -> tuple[Tensor, ...]:
-        """Simple forecasts [N, K, h], log errors [N, K, chunks], features [N, F], usual errors [N, 2]; and trust."""
+        """Forecasts [N, K, h], log errors [N, K, chunks], features [N, F], usual errors [N, 1] and [N, h], trust."""
         config = self.config
         observed = mask[:, -config.lookback :].to(x.dtype).mean(1, keepdim=True)
         # Short histories: what lies before all of them costs time and says nothing.
@@ -406,8 +413,15 @@ class BaseForecaster(nn.Module):
         relative = ((pooled + 1e-3).log() - (best + 1e-3).log()).nan_to_num(0.0)
         unit = best.mean(2)
         change, growth = change_since_end(counted, periods, near, max(self.origins))
-        width = torch.where(unit.isnan(), change, unit * growth)
+        told = (hint[:, None] > 1) & (periods[:, -1:] == hint[:, None])
+        factor = season_spread(counted, torch.where(told, periods[:, -1:], periods[:, :1]), horizon)
+        # Errors were tried at some times of the season, which may be surer than those to come.
+        compared = truth.masked_fill(~enough[..., None], torch.nan)
+        times = [F.pad(factor[:, L - back : L][:, :near], (0, max(0, near - back))) for back in self.origins]
+        tried = torch.stack(times).masked_fill(compared.isnan(), torch.nan).nanmean((0, 2))[:, None]
+        width = torch.where(unit.isnan(), change, unit * growth / tried.nan_to_num(1.0).clamp(min=_LEAST_TRIED))
         unit, width = (error.nan_to_num(0.5, posinf=0.5).clamp(0.02, 2.0) for error in (unit, width))
+        width = (width * factor[:, L:]).clamp(min=1e-3)
         features = [
             rearrange((overall + 1e-3).log(), "o n k -> n (o k)"),
             enough.mT.to(x.dtype),
@@ -418,11 +432,10 @@ class BaseForecaster(nn.Module):
             observed,
             (observed + 1e-3).log(),
         ]
-        compared = truth.masked_fill(~enough[..., None], torch.nan)
         trust = trust_in_relations(past, compared, relative, self.origins, channels, config.chunk_length)
         chunks = horizon // config.chunk_length
         relative = F.pad(relative, (0, chunks - relative.shape[2]), mode="replicate")
-        return ahead, relative, torch.cat(features, dim=1).nan_to_num(0.0), torch.cat([unit, width], 1), trust
+        return ahead, relative, torch.cat(features, dim=1).nan_to_num(0.0), unit, width, trust
 
     @staticmethod
     def _tried(

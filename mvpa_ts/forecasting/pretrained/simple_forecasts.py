@@ -198,3 +198,43 @@ def season_shape(x: Tensor, first: Tensor, period: Tensor, horizon: int) -> Tens
         total = total + whole * (x.gather(-1, (place - cycle * period).clamp(min=0)) - centre)
         number = number + whole
     return total / number.clamp(min=1.0)
+
+
+def season_spread(x: Tensor, period: Tensor, horizon: int) -> Tensor:
+    """How much a series changes from cycle to cycle at each time of its season, over the mean of all times.
+
+    Nights of solar power are sure, noons are not. Of the differences between times only what is more than twice as
+    large as chance counts (shrinkage as by James and Stein, 1961, and more cautious).
+
+    Parameters
+    ----------
+    x : Tensor, shape (N, L)
+        NaN is missing.
+    period : Tensor, shape (N, 1)
+    horizon : int
+
+    Returns
+    -------
+    Tensor, shape (N, L + h)
+        At every step of history and horizon; 1 where fewer than three cycles can be compared with the one before.
+    """
+    L = x.shape[1]
+    step = torch.arange(L, device=x.device)
+    changes = (x - x.gather(1, (step - period).clamp(min=0))).abs().masked_fill(step < period, torch.nan)
+    # Times nearby are alike: a mean over a twelfth of the season.
+    begin, end = (step - period // 24).clamp(min=0), (step + period // 24 + 1).clamp(max=L)
+    sums, counts = (F.pad(of.cumsum(1), (1, 0)) for of in (changes.nan_to_num(0.0), (~changes.isnan()).to(x.dtype)))
+    nearby = (sums.gather(1, end) - sums.gather(1, begin)) / (counts.gather(1, end) - counts.gather(1, begin))
+    place = L - period + (torch.arange(-L, horizon, device=x.device) % period)
+    cycles = place - period * torch.arange(CYCLES, device=x.device)[:, None, None]  # [CYCLES, N, L + h]
+    seen = nearby.expand(CYCLES, -1, -1).gather(2, cycles.clamp(min=0)).masked_fill(cycles < 0, torch.nan)
+    number = (~seen.isnan()).sum(0)
+    mean = seen.nanmean(0)
+    usable = number > 2
+    counted = usable & (torch.arange(L + horizon, device=x.device) >= L + horizon - period)  # a season, once
+    chance = (seen - mean).square().nansum(0) / (number * (number - 1)).clamp(min=1)
+    usual = mean.masked_fill(~counted, torch.nan).nanmean(1, keepdim=True)
+    apart = (mean - usual).square().masked_fill(~counted, 0.0).sum(1, keepdim=True)
+    share = 1.0 - 2.0 * chance.masked_fill(~counted, 0.0).sum(1, keepdim=True) / apart.clamp(min=1e-12)
+    factor = 1.0 + share.clamp(0.0, 1.0) * (mean / usual.clamp(min=1e-6) - 1.0)
+    return torch.where(usable, factor, 1.0).nan_to_num(1.0)
