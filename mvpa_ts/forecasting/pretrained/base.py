@@ -59,7 +59,7 @@ STRONG_SEASON = 0.8
 _CLEARLY = 0.1
 """Gain of regressions on other series, log of errors, from which means of several steps are not asked."""
 _BOUND = 20.0  # in standard deviations
-_LEAST_TRIED = 0.3  # of what usual times of a season change: surer ones say little about others
+_LEAST_TRIED = 0.7  # of what usual times of a season change: surer ones say little about others
 _TOKENS = 1024  # that go through the network together: they stay in the cache
 
 
@@ -302,16 +302,18 @@ class BaseForecaster(nn.Module):
         hint = torch.as_tensor(0 if season is None else season, device=x.device).expand(len(x))
         reach = self.reach(hint)
         farthest = self.farthest if torch.compiler.is_compiling() else int(reach.max())  # a graph has fixed sizes
+        padding = max(0, config.lookback - x.shape[1])
+        longer = F.pad(x.masked_fill(~mask, torch.nan), (0, 0, padding, 0), value=torch.nan)
         x, mask = x[:, -farthest:], mask[:, -farthest:]
         mask = mask & (torch.arange(x.shape[1], 0, -1, device=x.device) <= reach[:, None])[..., None]
-        padding = max(0, config.lookback - x.shape[1])
         x = F.pad(x.masked_fill(~mask, 0.0), (0, 0, padding, 0))
         mask = F.pad(mask, (0, 0, padding, 0))
         location, scale = location_scale(x, mask, unit_of_windows(x, mask))
         x = ((x - location) / scale).masked_fill(~mask, 0.0)
-        rows, observed = (rearrange(tensor, "b l c -> (b c) l") for tensor in (x, mask))
+        longer = (longer - location) / scale
+        rows, observed, longer = (rearrange(tensor, "b l c -> (b c) l") for tensor in (x, mask, longer))
         steps = math.ceil(horizon / P) * P
-        *of_series, trust = self._simple(rows, observed, C, hint.repeat_interleave(C), steps, place)
+        *of_series, trust = self._simple(rows, observed, longer, C, hint.repeat_interleave(C), steps, place)
         of_panels = (rearrange(tensor, "(b c) ... -> b c ...", c=C) for tensor in of_series)
         x, mask = x[:, -config.lookback :], mask[:, -config.lookback :]
         values = torch.cat(
@@ -368,7 +370,7 @@ class BaseForecaster(nn.Module):
             )
 
     def _simple(
-        self, x: Tensor, mask: Tensor, channels: int, hint: Tensor, horizon: int, place: Layout
+        self, x: Tensor, mask: Tensor, longer: Tensor, channels: int, hint: Tensor, horizon: int, place: Layout
     ) -> tuple[Tensor, ...]:
         """Forecasts [N, K, h], log errors [N, K, chunks], features [N, F], usual errors [N, 1] and [N, h], trust."""
         config = self.config
@@ -413,15 +415,15 @@ class BaseForecaster(nn.Module):
         relative = ((pooled + 1e-3).log() - (best + 1e-3).log()).nan_to_num(0.0)
         unit = best.mean(2)
         change, growth = change_since_end(counted, periods, near, max(self.origins))
-        told = (hint[:, None] > 1) & (periods[:, -1:] == hint[:, None])
-        factor = season_spread(counted, torch.where(told, periods[:, -1:], periods[:, :1]), horizon)
+        factor = season_spread(longer, torch.where(periods[:, :1] > 1, periods[:, :1], periods[:, -1:]), horizon)
         # Errors were tried at some times of the season, which may be surer than those to come.
         compared = truth.masked_fill(~enough[..., None], torch.nan)
-        times = [F.pad(factor[:, L - back : L][:, :near], (0, max(0, near - back))) for back in self.origins]
+        begun = longer.shape[1]
+        times = [F.pad(factor[:, begun - back : begun][:, :near], (0, max(0, near - back))) for back in self.origins]
         tried = torch.stack(times).masked_fill(compared.isnan(), torch.nan).nanmean((0, 2))[:, None]
         width = torch.where(unit.isnan(), change, unit * growth / tried.nan_to_num(1.0).clamp(min=_LEAST_TRIED))
         unit, width = (error.nan_to_num(0.5, posinf=0.5).clamp(0.02, 2.0) for error in (unit, width))
-        width = (width * factor[:, L:]).clamp(min=1e-3)
+        width = (width * factor[:, begun:]).clamp(min=1e-3)
         features = [
             rearrange((overall + 1e-3).log(), "o n k -> n (o k)"),
             enough.mT.to(x.dtype),
