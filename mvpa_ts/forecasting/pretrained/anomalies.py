@@ -247,10 +247,10 @@ def surprise(values: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
     median = quantiles[..., 4]
     error = values - median
     width = np.where(error > 0.0, quantiles[..., -1] - median, median - quantiles[..., 0])
-    # Where a series repeats itself, an interval may have no width at all: at least a share of the steps so far.
+    # Where a series repeats itself, as at night, an interval may have no width: at least a share of the steps so far.
     steps = np.diff(values, axis=0, prepend=np.nan)
     number = np.cumsum(np.isfinite(steps), axis=0)
-    least = 0.02 * np.sqrt(np.cumsum(np.nan_to_num(steps) ** 2, axis=0) / np.maximum(number, 1))
+    least = 0.1 * np.sqrt(np.cumsum(np.nan_to_num(steps) ** 2, axis=0) / np.maximum(number, 1))
     least = np.vstack([np.zeros((1, values.shape[1])), least[:-1]]) + 1e-12
     return np.abs(error) / (width + least)
 
