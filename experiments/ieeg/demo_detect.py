@@ -8,6 +8,7 @@ validation subjects, who neither train nor test. The cohort was fixed before any
     python experiments/ieeg/demo_detect.py              # one seed, minutes on two cores; demo_detect_output/
     python experiments/ieeg/demo_detect.py --quick      # a few steps on short recordings, written to a temporary folder
     python experiments/ieeg/demo_detect.py --ablations  # all models, three seeds; results/detection/hard_cohort.*
+    python experiments/ieeg/demo_detect.py --few        # one to three seizures of a new subject; few_seizures.*
 """
 
 from __future__ import annotations
@@ -22,19 +23,25 @@ from typing import Any, Literal
 
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
+import numpy as np
 import pandas as pd
 import torch
 from harness.command_line import script_parser
-from harness.detection.baselines import BASELINES, INSTALLED, short_name
+from harness.detection.baselines import BASELINES, INSTALLED, read, short_name
 from harness.detection.pipeline import Study as Pipeline
 from harness.detection.settings import Cohort, Configuration, Effort
 from harness.detection.spread import SPREAD
+from harness.detection.training import augmented, finetune
 from harness.study import Study, spread
 from harness.tables import results_folder
+from sklearn.metrics import average_precision_score, roc_auc_score
 
-from mvpa_ts.ieeg import MVPFormer, Recording, read_recording, simulate_cohort
+from mvpa_ts.ieeg import Detector, MVPFormer, Recording, Segments, read_recording, simulate_cohort
 from mvpa_ts.ieeg.commands import detect
 from mvpa_ts.ieeg.constants import RESEARCH_USE
+from mvpa_ts.ieeg.detection.baselines import fit_baselines
+from mvpa_ts.ieeg.detection.features import TrainingFeatures
+from mvpa_ts.ieeg.detection.linear import fit_linear
 from mvpa_ts.ieeg.detection.rules import RuleName
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
 from mvpa_ts.ieeg.scoring.plots import save_cohort_plots
@@ -57,6 +64,7 @@ ABLATIONS = (
     changed("pretrained", "pretrained", pretraining="pretraining"),
     changed("suspicious", "most suspicious channels", model=(("pooling", "logsumexp"),)),
 )
+PRETRAINED = "MVPFormer-tiny, pretrained"
 SEEDS = (0, 1, 2)
 BASELINE_NAMES = tuple(map(short_name, (*BASELINES, SPREAD)))  # nothing about them depends on a seed
 RULES: tuple[Literal["szcore", "paper"], ...] = ("szcore", "paper")
@@ -79,6 +87,8 @@ EFFORT = Effort(
     recipe="small",
 )
 QUICK = replace(EFFORT, pretraining_steps=3, finetuning_steps=3, batch_size=2, copies=2)
+FEW, FEW_SUBJECTS, FEW_STEPS = (1, 2, 3), range(301, 309), 120
+"""Seizures to learn from, subjects who are in no group, and steps, as many as one patient's detector trains."""
 COLUMNS = {
     "row": "",
     "rules": "rules",
@@ -94,6 +104,7 @@ def main() -> None:
     """Run the study and write its table."""
     parser = script_parser(__doc__)
     parser.add_argument("--ablations", action="store_true", help="all models and three seeds; goes on after a stop")
+    parser.add_argument("--few", action="store_true", help="the curve of few seizures; goes on after a stop")
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS, help="of --ablations (default: 0 1 2)")
     parser.add_argument("--output", type=Path, help="folder of models, stores and reports")
     parser.add_argument("--minutes", type=float, help="begin no row after so long")
@@ -103,6 +114,10 @@ def main() -> None:
     print(RESEARCH_USE, flush=True)
     output = arguments.output or Path(tempfile.mkdtemp(prefix="mvpa-ts-") if quick else "demo_detect_output")
     cohort, effort = simulated(output / "recordings", quick=quick), QUICK if quick else EFFORT
+    if arguments.few or quick:
+        few_seizures(Pipeline(cohort, effort, output, SEEDS[0]), output if quick else results_folder("detection"))
+    if arguments.few:
+        return
     models, seeds, rules = (TINY,), SEEDS[:1], RULES
     folder, name = output, "detection_demo"
     if arguments.ablations:
@@ -143,6 +158,69 @@ def simulated(folder: Path, *, quick: bool) -> Cohort:
     return Cohort(
         "quick" if quick else "hard",
         {"pretraining": train, "finetuning": train, "calibration": validation, "unseen": test},
+    )
+
+
+def few_seizures(pipeline: Pipeline, folder: Path) -> None:
+    """One to three seizures of a new subject train: rules, and networks with and without pretraining on the cohort."""
+    bases = {model.row: pipeline.base(model) for model in ABLATIONS if model.name in ("mvpformer", "pretrained")}
+    quick = pipeline.cohort.name == "quick"
+
+    def measure(subject: int, seizures: int) -> Iterator[dict[str, Any]]:
+        recordings = [
+            simulate_cohort(
+                1, first_subject=subject, seed=COHORT_SEED, num_channels=CHANNELS[subject % 2], sfreq=RATE,
+                cohort="hard", session=session, duration=150.0 if quick else 1200.0, num_seizures=1,
+            )[0]
+            for session in range(2 * len(FEW))
+        ]  # fmt: skip
+        learnt, tests = recordings[:seizures], recordings[len(FEW) :]
+        training = TrainingFeatures.of([Segments(recording) for recording in learnt])
+        (_, regression), linear = fit_baselines(training), fit_linear(training)
+        scores = {
+            "line length": [read(test)[1] for test in tests],
+            "logistic regression": [regression.of_features(read(test)[0]) for test in tests],
+            "one patient's detector": [linear.probabilities(read(test)[0]) for test in tests],
+        }
+        views = [view for recording in learnt for view in augmented(recording, pipeline.effort.copies, pipeline.seed)]
+        for name, base in bases.items():
+            of_case = pipeline.folder / "few" / f"{subject}-{seizures}-{name}"
+            settings = replace(pipeline.training(TINY, "finetuning", of_case), steps=3 if quick else FEW_STEPS)
+            detector = Detector(finetune(base, views, TINY.finetuning, settings)[0], channels="all", batch_size=8)
+            scores[name] = [detector.detect(test).probabilities for test in tests]
+        labels = np.concatenate([read(test)[2] for test in tests])
+        for name, parts in scores.items():
+            values = np.concatenate(parts)
+            scored = ~np.isnan(values)
+            auroc = float(roc_auc_score(labels[scored], values[scored]))
+            yield {
+                "detector": name,
+                "auroc": auroc,
+                "auprc": float(average_precision_score(labels[scored], values[scored])),
+            }
+
+    key = ["subject", "seizures"]
+    study = Study("detection", "few_seizures", key, few_report, table=folder / "few_seizures.csv")
+    study.run(itertools.product(FEW_SUBJECTS[: 1 if quick else None], FEW[: 1 if quick else None]), measure)
+
+
+def few_report(rows: pd.DataFrame) -> str:
+    """Means over subjects for each detector and number of seizures, and what pretraining is worth."""
+    lines = [
+        {"": name, **{f"{measure}, {number}": spread(own.loc[own["seizures"] == number, column])
+                      for measure, column in (("AUROC", "auroc"), ("AUPRC", "auprc")) for number in FEW}}
+        for name, own in rows.groupby("detector", sort=False)
+    ]  # fmt: skip
+    by_case = rows.pivot(index=["seizures", "subject"], columns="detector", values="auroc")
+    gained = by_case[PRETRAINED] - by_case[TINY.row]
+    gains = "; ".join(f"{number}: {spread(own)}" for number, own in gained.groupby("seizures"))
+    return (
+        f"{rows['subject'].nunique()} new subjects of the hard cohort: one to three recordings of 20 minutes with a "
+        f"seizure each train, and three others are scored, each row once. Networks train for {FEW_STEPS} steps from "
+        "fresh weights, or from those that 24 other subjects pretrained without labels. AUROC and AUPRC of segments by "
+        "the number of seizures, mean and standard deviation over subjects.\n\n"
+        f"{markdown_table(pd.DataFrame(lines))}\nWhat pretraining adds to the AUROC, by seizures, with its standard "
+        f"deviation over subjects: {gains}.\n\n{', '.join(rows['hardware'].unique())}; 1 thread.\n"
     )
 
 
