@@ -207,13 +207,13 @@ def few_seizures(pipeline: Pipeline, folder: Path) -> None:
 def few_report(rows: pd.DataFrame) -> str:
     """Means over subjects for each detector and number of seizures, and what pretraining is worth."""
     lines = [
-        {"": name, **{f"{measure}, {number}": spread(own.loc[own["seizures"] == number, column])
+        {"": name, **{f"{measure}, {number}": spread(group.loc[group["seizures"] == number, column])
                       for measure, column in (("AUROC", "auroc"), ("AUPRC", "auprc")) for number in FEW}}
-        for name, own in rows.groupby("detector", sort=False)
+        for name, group in rows.groupby("detector", sort=False)
     ]  # fmt: skip
     by_case = rows.pivot(index=["seizures", "subject"], columns="detector", values="auroc")
     gained = by_case[PRETRAINED] - by_case[TINY.row]
-    gains = "; ".join(f"{number}: {spread(own)}" for number, own in gained.groupby("seizures"))
+    gains = "; ".join(f"{number}: {spread(group)}" for number, group in gained.groupby("seizures"))
     return (
         f"{rows['subject'].nunique()} new subjects of the hard cohort: one to three recordings of 20 minutes with a "
         f"seizure each train, and three others are scored, each row once. Networks train for {FEW_STEPS} steps from "
