@@ -314,13 +314,14 @@ class BaseForecaster(nn.Module):
         rows, observed, longer = (rearrange(tensor, "b l c -> (b c) l") for tensor in (x, mask, longer))
         steps = math.ceil(horizon / P) * P
         *of_series, trust = self._simple(rows, observed, longer, C, hint.repeat_interleave(C), steps, place)
-        of_panels = (rearrange(tensor, "(b c) ... -> b c ...", c=C) for tensor in of_series)
+        simple, relative, features, unit, width = (rearrange(rows, "(b c) ... -> b c ...", c=C) for rows in of_series)
         x, mask = x[:, -config.lookback :], mask[:, -config.lookback :]
         values = torch.cat(
             [rearrange(tensor, "b (t p) c -> b t c p", p=P) for tensor in (x.asinh(), mask.to(x.dtype))], dim=3
         )
         real = rearrange(mask, "b (t p) c -> b t c p", p=P).any(3)
-        return Reading(values, real, *of_panels, location[:, 0], scale[:, 0], place.rows, trust)
+        location, scale = location[:, 0], scale[:, 0]
+        return Reading(values, real, simple, relative, features, unit, width, location, scale, place.rows, trust)
 
     def forecast(self, reading: Reading) -> Tensor:
         """Quantiles [B, h, C, Q] from what `read` gave; h is a whole number of patches."""
