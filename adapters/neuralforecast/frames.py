@@ -23,7 +23,7 @@ from mvpa_ts.forecasting.series import check_names
 _COUNTS = {"n_windows": 1, "step_size": 1, "val_size": 0, "test_size": 1, "h": 1}  # and the least of each
 _ARGUMENTS = ("df", "val_df", "static_df", "futr_df")
 # What a call hands on to the models and to torch's DataLoader, and neither takes for something else.
-_HANDED_ON = {"random_seed", *inspect.signature(torch.utils.data.DataLoader).parameters}
+_HANDED_ON = {"random_seed", "explainer_config", *inspect.signature(torch.utils.data.DataLoader).parameters}
 _HANDED_ON -= {"dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "collate_fn", "drop_last"}
 
 
@@ -104,7 +104,7 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
     signature = inspect.signature(call)
     given = signature.bind(host, *args, **options).arguments
     for name in {*given.get("data_kwargs", ())} - _HANDED_ON:
-        accepted = ({*signature.parameters} | _HANDED_ON) - {"self", "data_kwargs"}
+        accepted = ({*signature.parameters} | _HANDED_ON) - {"self", "data_kwargs", "explainer_config"}
         raise TypeError(f"{call.__name__} has no option {name!r}: {meant(name, accepted)}")
     for name, least in _COUNTS.items():
         if name in given and not (given[name] is None and name in ("n_windows", "test_size", "h")):
