@@ -121,7 +121,7 @@ For research use; not a medical device.
 - How: all weights from random ones, {steps} steps of {batch} spans of {windows} segments with random gain, tilt of the
   spectrum, channels, polarity, borders and added background.{changes}
 {linear}- No pretraining by prediction: on simulated subjects it gains nothing where the encoder trains
-  (experiments/results/detection/detection_ablations.md, all weights finetuned, with and without).
+  (docs/development/detection.md, Pretraining).
 - Made by: `python experiments/shipped/demo_model.py --model {name}`.
 - How well it does untrained on one dog: docs/patient.md. The dog's files were looked at nineteen times (list in
   docs/development/detection.md).

@@ -104,7 +104,7 @@ def filled(text: str) -> str:
     parts = {
         "forecasting": forecasting_summary(read_rows(RESULTS / "forecasting" / "forecasting.csv")),
         "classification": classification_summary(classification),
-        "detection": detection_summary(read_rows(RESULTS / "detection" / "detection_ablations.csv")),
+        "detection": detection_summary(read_rows(RESULTS / "detection" / "hard_cohort.csv")),
         "untrained": untrained_summary(RESULTS / "forecasting" / "pretrained.md"),
         "panels": page_table(board),
         "changing": sentence(board),
@@ -293,7 +293,8 @@ def detection_summary(rows: pd.DataFrame) -> str:
     lines += [
         "",
         f"{first['subjects']} subjects, {first['hours']:.0f} h, {first['seizures']} seizures; SzCORE's rules. "
-        f"Thresholds were chosen on validation subjects. {seeds} seed(s), ± standard deviation ({first['hardware']}).",
+        f"Thresholds were chosen on validation subjects. {seeds} seed(s), ± standard deviation "
+        f"({', '.join(rows['hardware'].unique())}).",
         "",
     ]
     return "\n".join(lines)
