@@ -325,7 +325,7 @@ class _Switched(BaseForecaster):
             return super().forecast(reading)
         # Each series as a panel of its own, with what was read from all.
         values, real = (part.movedim(2, 1).flatten(0, 1)[:, :, None] for part in (reading.values, reading.real))
-        rest = [part.flatten(0, 1)[:, None] for part in reading[2:8]]
+        rest = [part.flatten(0, 1)[:, None] for part in reading[2:-2]]
         rows, trust = torch.zeros(B * C, 1, 1, dtype=torch.long), reading.trust.repeat_interleave(C, 0)
         alone = super().forecast(Reading(values, real, *rest, rows, trust))  # [B·C, h, 1, Q]
         return alone.squeeze(2).unflatten(0, (B, C)).transpose(1, 2)
