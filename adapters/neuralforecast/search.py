@@ -28,6 +28,7 @@ from optuna.study import MaxTrialsCallback
 from optuna.trial import TrialState
 from ray import tune
 from ray.tune.search.sample import Categorical, LogUniform
+from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from torch import nn
@@ -355,6 +356,8 @@ def opened(options: dict[str, Any], facts: dict[str, Any], attempts: int = 6) ->
             study = optuna.create_study(**{**options, "storage": database})
             for name in facts.keys() - study.user_attrs.keys():
                 study.set_user_attr(name, facts[name])
+            if isinstance(database, RDBStorage) and database.get_heartbeat_interval():
+                _watch_all(study, database)
             return study
         except (DBAPIError, StorageInternalError):
             if attempt == attempts:
@@ -363,6 +366,18 @@ def opened(options: dict[str, Any], facts: dict[str, Any], attempts: int = 6) ->
         finally:
             optuna.logging.set_verbosity(verbosity)
     raise AssertionError("unreachable")
+
+
+def _watch_all(study: optuna.Study, database: RDBStorage) -> None:
+    """Note a first sign of life of running trials that have none.
+
+    A worker that was killed before its first sign is never taken for dead by Optuna.
+    """
+    with database.engine.connect() as connection:
+        watched = set(connection.execute(text("SELECT trial_id FROM trial_heartbeats")).scalars())
+    for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
+        if trial._trial_id not in watched:
+            database.record_heartbeat(trial._trial_id)
 
 
 class TimeIsUpError(Exception):

@@ -241,6 +241,18 @@ def test_trial_of_a_killed_search_is_drawn_again(url, panel, forecaster, monkeyp
     assert len(optuna.load_study(study_name="mine", storage=url).trials) == 4
 
 
+def test_trial_killed_before_its_first_sign_of_life_is_drawn_again(url, monkeypatch):
+    monkeypatch.setattr(search_module, "HEARTBEAT", 1)
+    monkeypatch.setattr(search_module, "GRACE", 1)
+    options = {"storage": url, "study_name": "mine", "load_if_exists": True}
+    killed = opened(options, {}).ask({"rate": optuna.distributions.FloatDistribution(0, 1)})
+    study = opened(options, {})
+    time.sleep(2.5)
+    optuna.storages.fail_stale_trials(study)
+    assert [trial.state.name for trial in study.trials] == ["FAIL", "WAITING"]
+    assert study.ask().params == killed.params
+
+
 def test_killed_while_the_database_is_made(url, tmp_path, monkeypatch):
     """Optuna makes table after table; one without its index would take two studies of one name."""
     from optuna.storages._rdb import storage as optuna_storage
