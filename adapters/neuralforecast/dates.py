@@ -91,7 +91,8 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
         tells = other and (type(other) is pd.DateOffset or not index.polars)
         to_set = f"freq={_written(other, index)}" if tells else "freq to that of the dates"
         if late := other == "" and _late_months(pd.DatetimeIndex(grid)):
-            name, month = index.columns[1], "1mo" if index.polars else "MS"
+            months = int(min(_months_passed(pd.DatetimeIndex(grid)), default=1))
+            name, month = index.columns[1], f"{months}mo" if index.polars else pd.offsets.MonthBegin(months).freqstr
             first = f"pl.col({name!r}).dt.truncate('1mo')" if index.polars else f"df[{name!r}].dt.to_period('M')"
             first += "" if index.polars else ".dt.to_timestamp()"
             to_set = f"freq={month!r} and take {first} for dates: some months lack this day, so no freq has them"
@@ -137,7 +138,7 @@ def _lines_that_mend(index: FrameIndex) -> str:
     )
     freq, keys = _written(index.freq, index), [id_column, time_column]
     fill = f'from utilsforecast.preprocessing import fill_gaps\ndf = fill_gaps(df, {freq}, end="global"{columns})'
-    if type(index.freq) is pd.DateOffset:  # which fill_gaps does not take
+    if "(" in freq:  # which fill_gaps does not take
         ids, dates = (f"df[{name!r}]" for name in keys)
         fill = (
             f"dates = pd.date_range({dates}.min(), {dates}.max(), freq={freq})\n"
@@ -149,11 +150,7 @@ def _lines_that_mend(index: FrameIndex) -> str:
 
 def jump_of(dates: np.ndarray, freq: Any) -> str | None:
     """Where sorted dates leave the grid of a frequency; None where they do not, or where it cannot be told."""
-    if months := _months(freq):
-        days = pd.DatetimeIndex(dates)
-        wrong = np.flatnonzero(_months_passed(days) != months)
-        return f"after {days[wrong[0]]} comes {days[wrong[0] + 1]}" if len(wrong) else None
-    freq = pandas_frequency(freq)
+    freq = _step(freq, dates)
     if freq is None:
         return None
     got: Any
@@ -208,10 +205,19 @@ def loaded_frequency(saved: Any) -> Any:
 
 def _written(freq: Any, index: FrameIndex) -> str:
     """A frequency as one writes it in Python for the frame."""
-    if type(freq) is not pd.DateOffset:
+    kind = type(freq)
+    if kind is pd.DateOffset and index.polars:
+        return f"'{freq.kwds['months']}mo'"
+    if kind not in _WITH_HOLIDAYS.values() and kind is not pd.DateOffset:
         return repr(getattr(freq, "freqstr", freq))
-    arguments = [str(freq.n)] * (freq.n != 1) + [f"{name}={value}" for name, value in freq.kwds.items()]
-    return f"'{freq.kwds['months']}mo'" if index.polars else f"pd.DateOffset({', '.join(arguments)})"
+    arguments, module = dict(freq.kwds), "pd"
+    if kind is not pd.DateOffset:
+        # Of calendars, which hold those of a hundred years, the holidays of the frame.
+        days, module = np.array(freq.holidays, "datetime64[D]"), "pd.offsets"
+        first, last = (end(dates[row] for dates in index.dates or ()) for end, row in ((min, 0), (max, -1)))
+        arguments = {"weekmask": freq.weekmask, "holidays": [*map(str, days[(days >= first) & (days <= last)])]}
+    texts = [str(freq.n)] * (freq.n != 1) + [f"{name}={value!r}" for name, value in arguments.items()]
+    return f"{module}.{kind.__name__}({', '.join(texts)})"
 
 
 def pandas_frequency(freq: Any) -> Any:
@@ -226,10 +232,14 @@ def pandas_frequency(freq: Any) -> Any:
     return None if re.fullmatch(r"(\d+(ns|us|ms|s|m|h|d|w|mo|q|y|i))+(_saturating)?", freq) else freq
 
 
-def _months(freq: Any) -> int:
-    """Months of a step in polars' words, such as "1mo", "1q" and "1y"; 0 for other frequencies."""
-    named = re.fullmatch(r"(\d+)(mo|q|y)", freq) if isinstance(freq, str) else None
-    return int(named[1]) * {"mo": 1, "q": 3, "y": 12}[named[2]] if named else 0
+def _step(freq: Any, dates: np.ndarray) -> Any:
+    """`pandas_frequency` for these dates, by which months of polars are known as well: "1mo", "1q" and "1y"."""
+    if not (named := re.fullmatch(r"(\d+)(mo|q|y)", freq) if isinstance(freq, str) else None):
+        return pandas_frequency(freq)
+    months = int(named[1]) * {"mo": 1, "q": 3, "y": 12}[named[2]]
+    # The host goes from the last day of a month to the last of a later one where all dates are last days.
+    ends = pd.DatetimeIndex(dates).is_month_end.all()
+    return pd.offsets.MonthEnd(months) if ends else pd.DateOffset(months=months)
 
 
 def _months_passed(days: pd.DatetimeIndex) -> np.ndarray:
@@ -246,13 +256,12 @@ def other_frequency(dates: np.ndarray, freq: Any) -> Any:
         usual = int(steps[counts.argmax()])
         return None if usual == freq else usual
     days = pd.DatetimeIndex(dates)
-    offset = pd.tseries.frequencies.to_offset(pandas_frequency(freq))
+    offset = pd.tseries.frequencies.to_offset(_step(freq, dates))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that some offsets are slow to add
-        months = _months(freq)
-        follows = _months_passed(days) == months if months else np.asarray(days[1:] == days[:-1] + offset)
+        follows = np.asarray(days[1:] == days[:-1] + offset)
     whole = pd.infer_freq(days) if len(days) > 2 else None
-    if whole is None and follows.sum() * 2 >= len(follows) > 0 and (months or on_steps(dates, offset)):
+    if whole is None and follows.sum() * 2 >= len(follows) > 0 and on_steps(dates, offset):
         return None
     name = whole or inferred_frequency(days)
     return None if name and pd.tseries.frequencies.to_offset(name) == offset else name
@@ -260,8 +269,9 @@ def other_frequency(dates: np.ndarray, freq: Any) -> Any:
 
 def _late_months(days: pd.DatetimeIndex) -> bool:
     """Whether dates are one a month at most, on a day that some months lack and for which they have their last."""
-    usual = np.minimum(days.day.max(), days.days_in_month)
-    return bool((days.day == usual).all() and not days.is_month_end.all() and _months_passed(days).min(initial=1) >= 1)
+    late, usual = days.day.max() > 28, np.minimum(days.day.max(), days.days_in_month)
+    monthly = _months_passed(days).min(initial=1) >= 1
+    return bool(late and (days.day == usual).all() and not days.is_month_end.all() and monthly)
 
 
 def inferred_frequency(days: pd.DatetimeIndex) -> Any:
@@ -272,7 +282,7 @@ def inferred_frequency(days: pd.DatetimeIndex) -> Any:
     if name := next(filter(None, names), ""):
         return name
     # Pandas has no name for months that begin on another day than the first.
-    months, alike = _months_passed(days).min(initial=13), len({*zip(days.day, days.time, strict=True)}) == 1
+    months, alike = int(_months_passed(days).min(initial=13)), len({*zip(days.day, days.time, strict=True)}) == 1
     return pd.DateOffset(months=months) if len(days) > 2 and 1 <= months <= 12 and alike else ""
 
 
@@ -281,14 +291,14 @@ def on_grid(table: pd.DataFrame, freq: Any) -> pd.DataFrame:
     dates = table.index
     grid: pd.Index
     if isinstance(dates, pd.DatetimeIndex):
-        step = pandas_frequency(freq)
+        step = _step(freq, dates)
         grid = pd.date_range(dates[0], dates[-1], freq=step) if step else dates[:1]
     else:
         step = freq if isinstance(freq, int) else int(np.diff(dates).min(initial=dates[-1] - dates[0] + 1))
         grid = pd.RangeIndex(dates[0], dates[-1] + 1, step)
     if dates.isin(grid).all():
         return table.reindex(grid)
-    if step is not None:  # months of polars
+    if step is not None:  # rows that polars counts
         one = f"freq={freq!r}" if freq else "a frequency"
         warn(f"the dates of df do not follow {one}, so each row counts as one step: give the freq of df")
     return table

@@ -490,6 +490,7 @@ def test_months_from_any_day_are_told_their_freq(months, wrong, tiny, panel, for
         (29, "D", "'MS' and take df"),
         (30, pd.DateOffset(months=1), "'MS' and take df"),
         (30, "1d", "'1mo' and take pl.col"),
+        (30, "1mo", "'1mo' and take pl.col"),
         (31, pd.DateOffset(months=1), "'ME'"),
     ],
 )
@@ -499,7 +500,7 @@ def test_months_from_a_late_day_are_told_what_to_do(day, freq, advice, gap, tiny
     dates = months + pd.to_timedelta(np.minimum(day, months.days_in_month) - 1, unit="D")
     frame = panel(2).assign(ds=np.tile(dates, 2))
     frame = frame[~frame["ds"].isin(dates[gap : gap + 9 : 3])] if gap else frame
-    frame = pytest.importorskip("polars").from_pandas(frame) if freq == "1d" else frame
+    frame = pytest.importorskip("polars").from_pandas(frame) if freq in ("1d", "1mo") else frame
     with pytest.raises(ValueError, match=f"one step. Set freq={advice}"):
         forecaster(tiny(2), freq).fit(frame)
 
@@ -565,13 +566,16 @@ def test_predict_checks_what_it_reads_and_fit_did_not(tiny, panel, forecaster):
         forecaster_of_all.predict(gap)  # the model looks back at 12 rows
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars", "months"])
+@pytest.mark.parametrize("library", ["pandas", "polars", "months", "holidays"])
 def test_the_lines_of_the_warning_run_as_they_are_printed(library, tiny, panel, forecaster):
     whole = panel(3).rename(columns={"unique_id": "id", "ds": "at", "y": "sales"})
     freq: Any = pd.offsets.Hour(1)
     if library == "months":
         freq = pd.DateOffset(months=1)
         whole["at"] = np.tile(pd.date_range("2020-01-15", periods=60, freq=freq), 3)
+    if library == "holidays":  # those before the frame are not shown
+        freq = pd.offsets.CustomBusinessDay(holidays=["2019-12-25", "2020-01-06", "2020-03-02"], weekmask="Sun Mon Tue")
+        whole["at"] = np.tile(pd.date_range("2020-01-01", periods=60, freq=freq), 3)
     df: Any = whole[(whole["id"] != "s01") | (whole["at"] < whole["at"][56])]
     if library == "polars":
         df, freq = pytest.importorskip("polars").from_pandas(df), "1h"
