@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from numbers import Complex
@@ -25,6 +26,7 @@ _ARGUMENTS = ("df", "val_df", "static_df", "futr_df")
 # What a call hands on to the models and to torch's DataLoader, and neither takes for something else.
 _HANDED_ON = {"random_seed", "explainer_config", *inspect.signature(torch.utils.data.DataLoader).parameters}
 _HANDED_ON -= {"dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "collate_fn", "drop_last"}
+_NOT_GIVEN = {"self", "data_kwargs", "explainer_config"}  # by a user
 
 
 def check_frame(
@@ -102,10 +104,10 @@ def check_filled(argument: str, frame: Any, keys: list[str]) -> None:
 def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any) -> Any:
     """Call a method of `NeuralForecast` after a look at the frames that it is given."""
     signature = inspect.signature(call)
+    accepted = {*signature.parameters} | (_HANDED_ON if "data_kwargs" in signature.parameters else set())
+    for name in {*options} - accepted:
+        raise TypeError(f"{call.__name__} has no option {name!r}: {meant(name, accepted - _NOT_GIVEN)}")
     given = signature.bind(host, *args, **options).arguments
-    for name in {*given.get("data_kwargs", ())} - _HANDED_ON:
-        accepted = ({*signature.parameters} | _HANDED_ON) - {"self", "data_kwargs", "explainer_config"}
-        raise TypeError(f"{call.__name__} has no option {name!r}: {meant(name, accepted)}")
     for name, least in _COUNTS.items():
         if name in given and not (given[name] is None and name in ("n_windows", "test_size", "h")):
             check_whole(least, **{name: given[name]})
@@ -118,8 +120,11 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
             _check_argument(host, argument, frame, columns)
     if isinstance(given.get("futr_df"), DataFrame):
         _check_ahead(host, given["futr_df"], given.get("df"), given.get("h"))
+    if isinstance(paths := given.get("n_paths"), int) and host._fitted:
+        ids = host.uids if given.get("df") is None else given["df"][columns["id_col"]].unique()
+        _check_memory(paths, len(ids) * host.h)
     # A cross-validation that fits anew asks `predict`, one that does not asks its models for nothing.
-    own_quantiles = given.get("refit") or call.__name__ == "simulate"
+    own_quantiles = given.get("refit") or call.__name__ in ("simulate", "explain")
     asked = {} if own_quantiles else losses.asked_levels(given.get("level"), given.get("quantiles"))
     answers = list(_answers(host, asked, handed_on="refit" not in signature.parameters)) if asked else []
     with unchanged_if_refused(host):  # it takes rows and scalers first, which `predict` would read
@@ -252,6 +257,17 @@ def _check_ahead(host: Any, frame: Any, df: Any, h: int | None) -> None:
             ".dt.tz_localize(None) takes a time zone away, .dt.replace_time_zone(None) in polars"
         ) from error
     check_filled("futr_df", rows, keys)
+
+
+def _check_memory(paths: int, rows: int) -> None:
+    """Raise ValueError for sample paths, of so many rows each, that do not fit into the memory of the machine."""
+    needed = 100 * paths * rows  # bytes that were measured: 98 to 150 for each row of the table
+    if hasattr(os, "sysconf") and needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+        raise ValueError(
+            f"n_paths must be at most {memory // (100 * rows)} here, got {paths}: paths of {rows} rows (series times h) "
+            f"need {needed / 1e9:.0f} GB of memory, and this machine has {memory / 1e9:.0f} GB. Take fewer at a "
+            "time, each with another seed"
+        )
 
 
 def _check_room(argument: str, frame: Any, name: str, ahead: int) -> None:

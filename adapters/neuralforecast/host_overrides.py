@@ -177,7 +177,7 @@ def replacing(owner: type, name: str) -> Callable[[Method], Method]:
     return install
 
 
-for _name in ("fit", "predict", "simulate", "cross_validation"):
+for _name in ("fit", "predict", "simulate", "cross_validation", "explain"):
     replacing(NeuralForecast, _name)(checked_call)
 # The host hands a model the data set alone, and holds ids and dates apart from it. A name that is looked up would else
 # have to be guessed from the number of series. So each data set keeps the ids and dates of its frame.

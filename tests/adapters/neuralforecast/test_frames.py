@@ -13,6 +13,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from neuralforecast import NeuralForecast
+from neuralforecast.losses.pytorch import MQLoss
 
 from mvpa_ts.adapters.neuralforecast import MVPA
 
@@ -180,10 +181,23 @@ def test_unknown_options_are_named(panel: Callable, tiny: Callable, forecaster: 
     host, frame = forecaster(tiny(2)), panel(2)
     with pytest.raises(TypeError, match=r"cross_validation has no option 'nwindows': did you mean 'n_windows'?"):
         host.cross_validation(frame, nwindows=2)
+    with pytest.raises(TypeError, match=r"fit has no option 'valsize': did you mean 'val_size'?"):
+        host.fit(frame, valsize=6)
     host.fit(frame)
+    with pytest.raises(TypeError, match=r"explain has no option 'horizon': did you mean 'horizons'?"):
+        host.explain(horizon=[1])
     with pytest.raises(TypeError, match=r"predict has no option 'batch_size': it has df, .*, h, .*quantiles, random_s"):
         host.predict(batch_size=2)
     pd.testing.assert_frame_equal(host.predict(pin_memory=False, random_seed=1), host.predict())
+
+
+def test_paths_that_leave_no_memory_are_refused(panel: Callable, forecaster: Callable) -> None:
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    host = forecaster(MVPA.from_pretrained("small", h=6, loss=MQLoss(level=[80]), **quiet))
+    host.fit(panel(2))
+    for df, rows in ((None, 12), (panel(3), 18)):
+        with pytest.raises(ValueError, match=f"got 1000000000000: paths of {rows} rows .* need {rows}00000 GB of memory"):
+            host.simulate(df, n_paths=10**12)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
