@@ -128,6 +128,24 @@ def test_reversion_is_a_share_of_the_regression_on_the_level():
         assert network.reversion[step].item() == pytest.approx(-0.4 * slope.item(), abs=1e-5)
 
 
+@pytest.mark.parametrize("normalise", [True, "reverting"])
+@pytest.mark.parametrize("options", [{"feature_sizes": FeatureSizes(2, 1)}, {"position_size": 2}], ids=str)
+def test_what_is_read_beside_the_series_changes_no_start(options, normalise):
+    """Covariates are regressed on before, and weights of channels by place begin with zero."""
+    steps = torch.arange(200.0)
+    series = torch.stack([torch.sin(steps / 3), torch.cos(steps / 5), steps % 7], 1) + 2.0
+    windows = series.unfold(0, 16 + H, 1).mT
+    batches = [(windows[:, :16], windows[:, 16:], torch.arange(len(windows)))]
+    starts = []
+    for given in ({}, options):
+        network = ForecastingNetwork(ForecastingConfig(H, 16, num_layers=0, normalise=normalise, **given))
+        least_squares_start(network, lambda: batches)
+        assert network.regressions is not None
+        shares = network.regressions.step_score[:, -1]
+        starts.append([network.linear.weight, shares, *([network.reversion] if normalise == "reverting" else [])])
+    torch.testing.assert_close(*starts)
+
+
 def test_quantiles_start_with_the_spread_of_the_errors():
     data, levels = _windows(), torch.tensor([0.1, 0.5, 0.9])
     plain, network = _started(), _started(num_outputs=3)

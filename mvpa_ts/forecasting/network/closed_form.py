@@ -184,7 +184,7 @@ def _return_to_zero(network: ForecastingNetwork, batches: Iterable[Sequence[Tens
         if (share := _counting(mask, counted)) is not None:
             level = level * share
         with network.bounded_by(-torch.inf, torch.inf):
-            error = network(x, mask, phase=phase)[..., network.middle].double() - y.double()
+            error = _middle(network, x, mask, phase).double() - y.double()
         product = product + (error * level).sum((0, 2)).to(product.device)
         square += level.square().sum().item()
     return product / max(square, torch.finfo(product.dtype).tiny)
@@ -195,10 +195,20 @@ def _squared_error(network: ForecastingNetwork, batches: Iterable[Sequence[Tenso
     total = 0.0
     for batch in batches:
         x, y, phase, mask, counted = _filled([None if each is None else each[::_SHARE_EVERY] for each in batch])
-        error = (network(x, mask, phase=phase)[..., network.middle] - y).square()
+        error = (_middle(network, x, mask, phase) - y).square()
         error = error / location_scale(x, mask)[1].square().mean()
         total += float((error if counted is None else error * counted).double().sum())
     return total
+
+
+def _middle(network: ForecastingNetwork, x: Tensor, mask: Tensor | None, phase: Tensor) -> Tensor:
+    """The forecast's level, [B, h, C]; effects of covariates are taken away already, so each is at its mean."""
+    B, L, C = x.shape
+    size, at = network.config.position_size, torch.arange(C, device=x.device)
+    shapes = zip(("future", "historic", "static"), ((B, L + network.config.horizon, C), (B, L, C), (C,)), strict=True)
+    inputs = {name: x.new_zeros(*shape, getattr(network.config.feature_sizes, name)) for name, shape in shapes}
+    positions = at[:, None].expand(C, size) if size else None
+    return network(x, mask, phase=phase, positions=positions, **inputs)[..., network.middle]
 
 
 def _mean_profile(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor | None]]) -> Tensor:
