@@ -395,7 +395,7 @@ class MVPA(PanelModel):
     def _check_familiar(self, panel: Panel) -> None:
         super()._check_familiar(panel)
         if not self.start_padding_enabled:  # else windows of few rows were trained on
-            panel.warn_of_short_history(self.input_size, self._fitted_index)
+            panel.warn_of_short_history(self.input_size, self.h, self._fitted_index)
 
     @property
     def _kept_series(self) -> list[str]:

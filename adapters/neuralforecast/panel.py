@@ -201,8 +201,11 @@ class Panel:
                 "local_scaler_type='standard'"
             )
 
-    def warn_of_short_history(self, lookback: int, already: FrameIndex | None) -> None:
-        """Warn of series that have no value in half of their look-back, but not of short ones of the fit."""
+    def warn_of_short_history(self, lookback: int, horizon: int, already: FrameIndex | None) -> None:
+        """Warn of series that have no value in half of their look-back, but not of short ones of the fit.
+
+        Nor in the last `horizon` rows: the network forecasts those that are missing, and no more.
+        """
         if not self.in_memory or self.index is None:
             return
         observed = [rows[: len(rows) - self.unseen] for rows in np.split(self._available, self.dataset.indptr[1:-1])]
@@ -217,6 +220,13 @@ class Panel:
                 f"series {self._series(short.tolist())} of df should have values in the last {lookback} rows "
                 f"(input_size), which the model was trained to read, got {seen[short].min()}: its forecast rests on "
                 "little. Give more rows, or fit a model with a smaller input_size"
+            )
+        gaps = np.array([np.argmax(each[::-1]) for each in observed])
+        if len(late := np.setdiff1d(np.flatnonzero(gaps > horizon), short)):
+            warn(
+                f"series {self._series(late.tolist())} of df should have a value in the last {horizon} rows (h), got "
+                f"none in the last {gaps[late].max()}: the model forecasts {horizon} steps from the last value, and "
+                "takes the next ones to stay as they are. Give the rows, or fit a model with a larger h"
             )
 
     def warn_of_long_cycle(self, cycle_column: str | None, cycle_length: int | None) -> None:

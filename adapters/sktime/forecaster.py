@@ -206,12 +206,12 @@ class MVPAForecaster(DictOptions, Pretraining):
             check_rows(len(series.values), horizon)
             config = network_config(self.get_params(deep=False), [series], horizon)
             if len(y) >= config.lookback:  # else that was said
-                warn_of_short_history(y, config.lookback)
+                warn_of_short_history(y, config.lookback, horizon)
             self.fitted_ = self._train([series], config, self.max_steps, "fit", self._columns)
         else:
             if steps:
                 check_rows(len(series.values), start.config.horizon)
-            warn_of_short_history(y, start.config.lookback)
+            warn_of_short_history(y, start.config.lookback, start.config.horizon)
             self.fitted_ = self._train([series], start.config, steps, "fit", self._columns, start=start)
         return self
 

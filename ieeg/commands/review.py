@@ -32,7 +32,8 @@ def main(arguments: list[str]) -> None:
     from mvpa_ts.ieeg.detection.detection import read_detection
     from mvpa_ts.ieeg.detection.review import REVIEWED, review
 
-    recording = read_recording(options.recording, **reading_options(options))
+    reading = reading_options(options)
+    recording, words = read_recording(options.recording, **reading), reading["seizure_words"]
     detection = read_detection(options.detection)
     if detection.provenance.recording != recording.name or abs(detection.duration - recording.duration) > 0.01:
         raise CommandError(
@@ -44,11 +45,11 @@ def main(arguments: list[str]) -> None:
         table = Path(options.detection) / REVIEWED
         if not table.is_file():
             raise CommandError(f"--no-window takes events of {table}, which is missing: copy events.tsv and edit it")
-        texts = [text for _, _, text in read_events(table)]
-        if texts and not any(is_seizure(text) or is_background(text) for text in texts):
+        texts = [text for _, _, text in read_events(table, words)]
+        if texts and not any(is_seizure(text, words) or is_background(text) for text in texts):
             # The table is written anew, and what was edited would be lost.
             raise CommandError(f"{table} has rows, and none says seizure (sz), or that there is none (bckg)")
-        edited = read_seizures(table, recording.duration)
+        edited = read_seizures(table, recording.duration, words)
 
         def show(raw):  # type: ignore[no-untyped-def]
             import mne
@@ -56,7 +57,7 @@ def main(arguments: list[str]) -> None:
             raw.set_annotations(mne.Annotations([on for on, _ in edited], [off - on for on, off in edited], "seizure"))
 
     try:
-        result = review(recording, detection.events, show, until=options.until)
+        result = review(recording, detection.events, show, until=options.until, seizure_words=words)
     except ModuleNotFoundError as error:
         raise CommandError(str(error)) from None
     result.save(options.detection)
@@ -94,8 +95,9 @@ def train_again(arguments: list[str]) -> None:
             f"--from-review names {len(options.from_review)} folders and --recordings {len(options.recordings)} files: "
             "give one file for each folder, in the same order"
         )
-    reviews = [load_review(folder) for folder in options.from_review]
-    recordings = [read_recording(file, **reading_options(options)) for file in options.recordings]
+    reading = reading_options(options)
+    reviews = [load_review(folder, reading["seizure_words"]) for folder in options.from_review]
+    recordings = [read_recording(file, **reading) for file in options.recordings]
     retrain(options.model, [*zip(reviews, recordings, strict=True)], options.output)
     events = counted(sum(len(item.events) for item in reviews), "reviewed event")
     print(f"trained on {events}; next: mvpformer detect FILE --model {options.output}/model -o results")

@@ -75,14 +75,15 @@ class Review:
             )
 
 
-def load_review(folder: str | os.PathLike[str]) -> Review:
-    """Read what `Review.save` wrote; the table may have been edited by hand."""
+def load_review(folder: str | os.PathLike[str], seizure_words: Sequence[str] = ()) -> Review:
+    """Read what `Review.save` wrote; the table may have been edited by hand, with further words for a seizure."""
     path = Path(folder) / REVIEW
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no {REVIEW}: `mvpformer review` writes one into a detection's folder")
     try:
         fields = read_config(path)
-        return Review(events=read_seizures(Path(folder) / REVIEWED, float(fields["duration"])), **fields)
+        events = read_seizures(Path(folder) / REVIEWED, float(fields["duration"]), seizure_words)
+        return Review(events=events, **fields)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} is no review of this library: {error}") from error
 
@@ -93,6 +94,7 @@ def review(
     show: Callable[[mne.io.BaseRaw], Any] | None = None,
     *,
     until: float | None = None,
+    seizure_words: Sequence[str] = (),
 ) -> Review:
     """Let a reader correct events.
 
@@ -105,6 +107,8 @@ def review(
         Shows a Raw and returns when its annotations are as they should be. Default: `browse`.
     until : float, optional
         How far the reader looked (s). Default: to the end.
+    seizure_words : sequence of str
+        Further words that mean a seizure in annotations.
 
     Returns
     -------
@@ -135,7 +139,7 @@ def review(
     seizures = [
         (float(item["onset"] - raw.first_time), float(item["onset"] - raw.first_time + item["duration"]))
         for item in raw.annotations
-        if is_seizure(str(item["description"]))
+        if is_seizure(str(item["description"]), seizure_words)
     ]
     after = clip_events(seizures, recording.duration)
     end = recording.duration if until is None else float(until)

@@ -176,7 +176,8 @@ def rate_in_words(rows: pd.DataFrame) -> str:
 def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) -> Board:
     """Score every detector on every recording that says where its seizures are.
 
-    A recording on which a detector fails counts for this detector as nothing detected, and is listed.
+    A recording on which a detector fails counts for this detector as nothing detected, in no time in which events could
+    have been false. It is listed.
 
     Raises
     ------
@@ -197,7 +198,7 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
     trained: dict[str, str] = {}
     rows = []
     for name, detector in detectors.items():
-        events, seconds, labels, scores, taught, others = [], [], [], [], [], []
+        events, seconds, labels, scores, taught, others, failed = [], [], [], [], [], [], 0
         for recording in known:
             try:
                 detection = detector.detect(recording)
@@ -208,7 +209,8 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
             # A foreign detector may fail in any way; the others are scored all the same.
             except Exception as error:
                 failures[f"{name}: {recording.name}"] = str(error)
-                starts, values, found, skipped = np.zeros(0), np.zeros(0), [], []
+                starts, values, found, failed = np.zeros(0), np.zeros(0), [], failed + 1
+                skipped = [(0.0, recording.duration)]
             reference = [*recording.seizures]
             hours = (recording.duration - sum(offset - onset for onset, offset in skipped)) / 3600
             events.append(replace(score_events(reference, found, recording.duration), hours=hours))
@@ -216,7 +218,8 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
             labels.append(segment_labels(starts, reference)[~np.isnan(values)])
             scores.append(values[~np.isnan(values)])
         ranked = ranking(np.concatenate(labels), np.concatenate(scores))
-        rows.append(_row(name, Scores.pooled(events), Scores.pooled(seconds), *ranked) | {"trained on": len(taught)})
+        counts = {"trained on": len(taught), "failed on": failed}
+        rows.append(_row(name, Scores.pooled(events), Scores.pooled(seconds), *ranked) | counts)
         said = [f"on {', '.join(taught)}, whose scores do not show how good it is"] if taught else []
         said += [f"on other recordings of the subjects of {', '.join(others)}"] if others else []
         trained |= {name: f"was trained {', and '.join(said)}"} if said else {}

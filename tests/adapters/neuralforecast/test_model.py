@@ -349,8 +349,23 @@ def test_few_rows_to_forecast_from_are_said(
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always", UserWarning)
         fitted.predict(frame[late])
-    said = [str(warning.message) for warning in shown if "rests on little" in str(warning.message)]
+    said = [str(warning.message) for warning in shown if "series 's01' of df" in str(warning.message)]
     assert [text[:53] for text in said] == ["series 's01' of df should have values in the last 12 "] * (rows == 5)
+
+
+def test_a_gap_that_is_longer_than_the_horizon_is_said(tiny: Callable, panel: Callable, forecaster: Callable):
+    """After h steps from the last value the network has nothing to fill a gap with."""
+    host, frame = forecaster(tiny(input_size=24)), panel(4)
+    step = frame.groupby("unique_id").cumcount()
+    for missing in (6, 7):
+        seen = (frame["unique_id"] != "s01") | (step < 60 - missing)
+        host.fit(frame.assign(available_mask=seen.astype(float)))
+        with warnings.catch_warnings(record=True) as shown:
+            warnings.simplefilter("always", UserWarning)
+            host.predict()
+        said = [str(warning.message) for warning in shown if "series 's01' of df" in str(warning.message)]
+        words = "series 's01' of df should have a value in the last 6 rows (h), got none in the last 7: the model"
+        assert [text[: len(words)] for text in said] == [words] * (missing == 7)
 
 
 def test_training_and_validation_losses_may_differ(tiny: Callable, panel: Callable, dataset: Callable):

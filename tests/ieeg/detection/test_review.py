@@ -33,6 +33,7 @@ def test_corrections_come_back_and_are_counted(tmp_path):
     assert result.changes == {"kept": 1, "moved": 1, "deleted": 1, "added": 1}
     result.save(tmp_path)
     assert load_review(tmp_path) == result
+    assert review(recording(), EVENTS, edit, seizure_words=["chewing"]).changes["added"] == 2
     with pytest.raises(ValueError, match=r"until must lie in the recording, which lasts 120 s, got 121\.0"):
         review(recording(), EVENTS, edit, until=121.0)
     with pytest.raises(FileNotFoundError, match="holds no review"):
@@ -96,6 +97,10 @@ def test_the_commands(tmp_path, capsys):
     rows = [f"{on}\t{off - on}\tsz\n" for on, off in made_up.seizures]
     (folder / REVIEWED).write_text("onset\tduration\teventType\n" + "".join(rows), encoding="utf-8")
     assert main([*words, "--until", "230"]) == 0
+    written = (folder / REVIEWED).read_text(encoding="utf-8")
+    (folder / REVIEWED).write_text(written.replace("sz", "Krampf"), encoding="utf-8")
+    assert main([*words, "--until", "230", "--seizure-words", "Krampf"]) == 0
+    assert (folder / REVIEWED).read_text(encoding="utf-8") == written
     train = ["finetune", "--from-review", str(folder), "--recordings", str(file), "--model", "demo"]
     assert main([*train, "--output", str(file)]) == 1
     assert "night.edf is a file: name a folder" in capsys.readouterr().err

@@ -70,6 +70,11 @@ def test_a_detector_that_fails_is_listed_and_costs_no_other():
     )
     assert result.failures == {"broken: S01_session0": "no licence"}
     assert [*result.rows["found"]] == [1, 0]
+    assert [*result.rows["failed on"]] == [0, 1]
+    assert [*result.rows["hours"]] == [round(600 / 3600, 3), 0.0]
+    rates = result.rows["false events a day"]
+    assert rates[0] == 0.0
+    assert np.isnan(rates[1])  # it gave no alarm, and was never asked
     short = board(recordings()[:1], {"short": detector("short", lambda recording, starts: [0.5])})
     assert "must give 120 probabilities between 0 and 1" in short.failures["short: S01_session0"]
     with pytest.raises(ValueError, match="of 1 recordings 0 do"):
