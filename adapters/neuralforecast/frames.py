@@ -264,9 +264,9 @@ def _check_memory(paths: int, rows: int) -> None:
     needed = 100 * paths * rows  # bytes that were measured: 98 to 150 for each row of the table
     if hasattr(os, "sysconf") and needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
         raise ValueError(
-            f"n_paths must be at most {memory // (100 * rows)} here, got {paths}: paths of {rows} rows (series times h) "
-            f"need {needed / 1e9:.0f} GB of memory, and this machine has {memory / 1e9:.0f} GB. Take fewer at a "
-            "time, each with another seed"
+            f"n_paths must be at most {memory // (100 * rows)} here, got {paths}: paths of {rows} rows (series by h) "
+            f"need {needed / 1e9:.0f} GB of memory, and this machine has {memory / 1e9:.0f} GB. Take fewer at a time, "
+            "with another seed each time"
         )
 
 

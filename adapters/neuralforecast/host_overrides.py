@@ -10,7 +10,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
+from glob import escape
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -264,6 +266,9 @@ def _saved_whole(save: Method, host: NeuralForecast, path: str, *args: Any, **kw
         if folder.exists():
             folder.rename(f"{beside}/older")
         Path(beside, "new").rename(folder)
+    for left in folder.parent.glob(f".{escape(folder.name)}-{'?' * 8}"):  # by a save that was killed
+        if left.is_dir() and {entry.name for entry in left.iterdir()} <= {"new", "older"}:
+            rmtree(left, ignore_errors=True)
 
 
 @replacing(NeuralForecast, "_encode_categoricals")

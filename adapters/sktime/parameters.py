@@ -169,7 +169,7 @@ def warn_of_short_history(y: pd.DataFrame, lookback: int, horizon: int) -> None:
     if len(late := seen[(y.tail(horizon).count() == 0) & (2 * seen >= lookback)]):
         warn(
             f"y should have a value in the last {horizon} rows (the largest fh), got none in "
-            f"{listed([repr(name) for name in late.index])}: the network forecasts {horizon} steps from the last value, "
+            f"{listed([repr(name) for name in late.index])}: the network forecasts {horizon} steps from the last value "
             "and takes the next ones to stay as they are. Give the rows, or fit with a larger fh"
         )
     if len(short := seen[2 * seen < lookback]):

@@ -199,6 +199,18 @@ def test_calibration_by_missing_rows_is_refused(panel, tiny, forecaster):
     assert host.predict().notna().all(axis=None)
 
 
+def test_a_save_takes_away_what_a_killed_one_left(panel, tiny, forecaster, tmp_path):
+    host = forecaster(tiny(2))
+    host.fit(panel(2))
+    for name in (".[a]-killed_8/new", ".[a]-killed_9/older", ".[a]-of_mine8/mine", ".[a]-mine/new", ".a-killed_8/new"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / ".[a]-afile_88").touch()
+    host.save(str(tmp_path / "[a]"))
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"[a]", ".[a]-of_mine8", ".[a]-mine", ".a-killed_8", ".[a]-afile_88"}
+    assert (tmp_path / ".[a]-of_mine8" / "mine").is_dir()
+
+
 @pytest.mark.parametrize(
     ("word", "step"),
     [("1h30m", "90min"), ("5m", "5min"), ("2d", "2D"), ("1w", "7D"), ("1d12h", "36h"), ("30s", "30s"), ("1h", "1h")],

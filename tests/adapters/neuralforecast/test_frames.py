@@ -196,7 +196,7 @@ def test_paths_that_leave_no_memory_are_refused(panel: Callable, forecaster: Cal
     host = forecaster(MVPA.from_pretrained("small", h=6, loss=MQLoss(level=[80]), **quiet))
     host.fit(panel(2))
     for df, rows in ((None, 12), (panel(3), 18)):
-        with pytest.raises(ValueError, match=f"got 1000000000000: paths of {rows} rows .* need {rows}00000 GB of memory"):
+        with pytest.raises(ValueError, match=f"got {10**12}: paths of {rows} rows .* need {rows}00000 GB of memory"):
             host.simulate(df, n_paths=10**12)
 
 

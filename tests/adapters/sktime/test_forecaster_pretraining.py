@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -34,6 +36,18 @@ class TestPretraining:
         assert len(said) == 1
         expected = forecaster.pretrained_.predict(Series(y.to_numpy()))[[0, 4], :, 4]
         np.testing.assert_allclose(found.to_numpy(), expected, rtol=1e-6)
+
+    def test_a_gap_that_is_longer_than_the_horizon_is_said(self):
+        """After as many steps from the last value the network has nothing to fill a gap with."""
+        forecaster = MVPAForecaster(**{**SMALL, "max_steps": 1, "input_size": 24})
+        for missing in (3, 4):
+            y = waves(60)
+            y.iloc[-missing:, 1] = np.nan
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always", UserWarning)
+                forecaster.fit(y, fh=[1, 2, 3])
+            words = ["y should have a value in the last 3 rows (the largest fh), got none in 'c1': the network"]
+            assert [str(each.message)[: len(words[0])] for each in said] == words * (missing == 4)
 
     def test_second_pretraining_goes_on(self):
         forecaster = MVPAForecaster(**SMALL).pretrain(panel(), fh=range(1, 6))
