@@ -232,7 +232,7 @@ def pandas_frequency(freq: Any) -> Any:
     return None if re.fullmatch(r"(\d+(ns|us|ms|s|m|h|d|w|mo|q|y|i))+(_saturating)?", freq) else freq
 
 
-def _step(freq: Any, dates: np.ndarray) -> Any:
+def _step(freq: Any, dates: Any) -> Any:
     """`pandas_frequency` for these dates, by which months of polars are known as well: "1mo", "1q" and "1y"."""
     if not (named := re.fullmatch(r"(\d+)(mo|q|y)", freq) if isinstance(freq, str) else None):
         return pandas_frequency(freq)

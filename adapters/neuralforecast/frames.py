@@ -45,6 +45,8 @@ def check_frame(
     `argument` is its name, for messages. `static_df` has no dates, and `futr_df` no target. `exogenous` columns must be
     there too; what is in `categories` may be text, the `others` must be numbers where the host reads them.
     """
+    if not isinstance(frame, DataFrame):
+        raise ValueError(f"{argument} must be a frame of pandas or polars, got {type(frame).__name__}")
     keys = [id_col] if time_col is None else [id_col, time_col]
     needed = [*([] if target_col is None else [target_col]), *exogenous]
     columns = list(frame.columns)

@@ -224,9 +224,9 @@ class Panel:
         gaps = np.array([np.argmax(each[::-1]) for each in observed])
         if len(late := np.setdiff1d(np.flatnonzero(gaps > horizon), short)):
             warn(
-                f"series {self._series(late.tolist())} of df should have a value in the last {horizon} rows (h), got "
-                f"none in the last {gaps[late].max()}: the model forecasts {horizon} steps from the last value, and "
-                "takes the next ones to stay as they are. Give the rows, or fit a model with a larger h"
+                f"series {self._series(late.tolist())} of df should lack values in at most the last {horizon} rows "
+                f"(h), got {gaps[late].max()} there: the model forecasts {horizon} steps from the last value and takes "
+                "the next ones to stay as they are. Give the rows, or fit a model with a larger h"
             )
 
     def warn_of_long_cycle(self, cycle_column: str | None, cycle_length: int | None) -> None:

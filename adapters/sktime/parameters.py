@@ -166,9 +166,9 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
 def warn_of_short_history(y: pd.DataFrame, lookback: int, horizon: int) -> None:
     """Warn of columns with values in less than half of the rows that a network reads, or with none in the last ones."""
     seen = y.tail(lookback).count()
-    if len(late := seen[(y.tail(horizon).count() == 0) & (2 * seen >= lookback)]):
+    if len(late := seen[(y.tail(horizon + 1).count() == 0) & (2 * seen >= lookback)]):
         warn(
-            f"y should have a value in the last {horizon} rows (the largest fh), got none in "
+            f"y should lack values in at most the last {horizon} rows (the largest fh), got more in "
             f"{listed([repr(name) for name in late.index])}: the network forecasts {horizon} steps from the last value "
             "and takes the next ones to stay as they are. Give the rows, or fit with a larger fh"
         )

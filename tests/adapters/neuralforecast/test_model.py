@@ -364,7 +364,7 @@ def test_a_gap_that_is_longer_than_the_horizon_is_said(tiny: Callable, panel: Ca
             warnings.simplefilter("always", UserWarning)
             host.predict()
         said = [str(warning.message) for warning in shown if "series 's01' of df" in str(warning.message)]
-        words = "series 's01' of df should have a value in the last 6 rows (h), got none in the last 7: the model"
+        words = "series 's01' of df should lack values in at most the last 6 rows (h), got 7 there: the model"
         assert [text[: len(words)] for text in said] == [words] * (missing == 7)
 
 

@@ -46,7 +46,7 @@ class TestPretraining:
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always", UserWarning)
                 forecaster.fit(y, fh=[1, 2, 3])
-            words = ["y should have a value in the last 3 rows (the largest fh), got none in 'c1': the network"]
+            words = ["y should lack values in at most the last 3 rows (the largest fh), got more in 'c1'"]
             assert [str(each.message)[: len(words[0])] for each in said] == words * (missing == 4)
 
     def test_second_pretraining_goes_on(self):
