@@ -126,6 +126,7 @@ class PanelModel(HostOverrides):
     EXOGENOUS_CAT = True  # as are the other kinds of columns by the host's default
 
     network: Any
+    bytes_ahead = 100  # of memory for each row of a forecast, at the least
     _book: SeriesBook
     _own_units = True  # whether windows reach the network in the units of the series
     _fitted_series: FittedSeries | None = None

@@ -122,9 +122,10 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
             _check_argument(host, argument, frame, columns)
     if isinstance(given.get("futr_df"), DataFrame):
         _check_ahead(host, given["futr_df"], given.get("df"), given.get("h"))
-    if isinstance(paths := given.get("n_paths"), int) and host._fitted:
+    if host._fitted and (name := next((name for name in ("n_paths", "h") if isinstance(given.get(name), int)), None)):
         ids = host.uids if given.get("df") is None else given["df"][columns["id_col"]].unique()
-        _check_memory(paths, len(ids) * host.h)
+        ahead = max(getattr(model, "bytes_ahead", 100) for model in host.models)
+        _check_memory(name, given[name], len(ids) * (ahead if name == "h" else 100 * host.h))
     # A cross-validation that fits anew asks `predict`, one that does not asks its models for nothing.
     own_quantiles = given.get("refit") or call.__name__ in ("simulate", "explain")
     asked = {} if own_quantiles else losses.asked_levels(given.get("level"), given.get("quantiles"))
@@ -261,14 +262,13 @@ def _check_ahead(host: Any, frame: Any, df: Any, h: int | None) -> None:
     check_filled("futr_df", rows, keys)
 
 
-def _check_memory(paths: int, rows: int) -> None:
-    """Raise ValueError for sample paths, of so many rows each, that do not fit into the memory of the machine."""
-    needed = 100 * paths * rows  # bytes that were measured: 98 to 150 for each row of the table
-    if hasattr(os, "sysconf") and needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+def _check_memory(name: str, number: int, each: int) -> None:
+    """Raise ValueError for a number of things that do not fit into the memory, of so many bytes each, as measured."""
+    if hasattr(os, "sysconf") and number * each > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+        advice = "Take fewer at a time, with another seed each time" if name == "n_paths" else "Take fewer"
         raise ValueError(
-            f"n_paths must be at most {memory // (100 * rows)} here, got {paths}: paths of {rows} rows (series by h) "
-            f"need {needed / 1e9:.0f} GB of memory, and this machine has {memory / 1e9:.0f} GB. Take fewer at a time, "
-            "with another seed each time"
+            f"{name} must be at most {memory // each} here, got {number}: for all series together they need "
+            f"{number * each / 1e9:.0f} GB of memory, and this machine has {memory / 1e9:.0f} GB. {advice}"
         )
 
 

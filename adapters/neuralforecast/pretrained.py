@@ -93,6 +93,7 @@ class PretrainedMVPA(PanelModel):
 
     EXOGENOUS_STAT = False
     _keeps_covariates = True
+    bytes_ahead = 20_000  # 28,000 for two series and 100,000 steps
 
     def __init__(
         self,

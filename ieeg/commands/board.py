@@ -43,7 +43,10 @@ def main(arguments: list[str]) -> None:
     try:
         for file in options.add:
             count = len(ADDED)
-            runpy.run_path(file)
+            try:
+                runpy.run_path(file)
+            except Exception as error:  # of a foreign file, in any way
+                raise CommandError(f"--add: {file} fails, {type(error).__name__}: {error}") from error
             if len(ADDED) == count:
                 raise CommandError(f"--add: {file} adds no detector: call add_detector in it")
         detectors = detectors_at_hand(options.model)  # what cannot be one is said before hours of reading

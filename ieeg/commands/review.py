@@ -12,7 +12,7 @@ from mvpa_ts.ieeg.commands.main import (
     check_output_folder,
     reading_options,
 )
-from mvpa_ts.ieeg.recordings.annotations import is_background, is_seizure, read_events, read_seizures
+from mvpa_ts.ieeg.recordings.annotations import is_background, read_events, read_seizures
 from mvpa_ts.ieeg.recordings.reading import read_recording
 
 DESCRIPTION = """Correct the events of a detection: keep, move, delete, add.
@@ -46,10 +46,12 @@ def main(arguments: list[str]) -> None:
         if not table.is_file():
             raise CommandError(f"--no-window takes events of {table}, which is missing: copy events.tsv and edit it")
         texts = [text for _, _, text in read_events(table, words)]
-        if texts and not any(is_seizure(text, words) or is_background(text) for text in texts):
-            # The table is written anew, and what was edited would be lost.
-            raise CommandError(f"{table} has rows, and none says seizure (sz), or that there is none (bckg)")
         edited = read_seizures(table, recording.duration, words)
+        if texts and not edited and not any(map(is_background, texts)):
+            # The table is written anew, and what was edited would be lost.
+            raise CommandError(
+                f"{table} has rows, and none says seizure (sz) within the recording, or that there is none (bckg)"
+            )
 
         def show(raw):  # type: ignore[no-untyped-def]
             import mne

@@ -191,13 +191,18 @@ def test_unknown_options_are_named(panel: Callable, tiny: Callable, forecaster: 
     pd.testing.assert_frame_equal(host.predict(pin_memory=False, random_seed=1), host.predict())
 
 
-def test_paths_that_leave_no_memory_are_refused(panel: Callable, forecaster: Callable) -> None:
+def test_what_leaves_no_memory_is_refused(panel: Callable, forecaster: Callable) -> None:
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
     host = forecaster(MVPA.from_pretrained("small", h=6, loss=MQLoss(level=[80]), **quiet))
     host.fit(panel(2))
-    for df, rows in ((None, 12), (panel(3), 18)):
-        with pytest.raises(ValueError, match=f"got {10**12}: paths of {rows} rows .* need {rows}00000 GB of memory"):
+    for df, series in ((None, 2), (panel(3), 3)):
+        needed = f"they need {series * 600_000} GB of memory"
+        with pytest.raises(ValueError, match=f"n_paths must be at most .*, got {10**12}: .* {needed}"):
             host.simulate(df, n_paths=10**12)
+        with pytest.raises(
+            ValueError, match=f"h must be at most .*, got {10**9}: .* they need {series * 20_000} GB of"
+        ):
+            host.predict(df, h=10**9)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])

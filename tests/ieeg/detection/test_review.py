@@ -89,10 +89,11 @@ def test_the_commands(tmp_path, capsys):
     words = ["review", str(file), str(folder), "--no-window"]
     assert main(words) == 1
     assert "which is missing: copy events.tsv and edit it" in capsys.readouterr().err
-    for text in ("seizur", "a note"):
-        (folder / REVIEWED).write_text(unclear := f"onset\tduration\teventType\n50\t20\t{text}\n", encoding="utf-8")
+    for onset, text in ((50, "seizur"), (50, "a note"), (-50, "sz")):
+        unclear = f"onset\tduration\teventType\n{onset}\t20\t{text}\n"
+        (folder / REVIEWED).write_text(unclear, encoding="utf-8")
         assert main(words) == 1
-        assert "has rows, and none says seizure (sz), or that there is none (bckg)" in capsys.readouterr().err
+        assert "none says seizure (sz) within the recording, or that there is none (bckg)" in capsys.readouterr().err
         assert (folder / REVIEWED).read_text(encoding="utf-8") == unclear
     rows = [f"{on}\t{off - on}\tsz\n" for on, off in made_up.seizures]
     (folder / REVIEWED).write_text("onset\tduration\teventType\n" + "".join(rows), encoding="utf-8")

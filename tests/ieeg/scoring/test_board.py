@@ -130,9 +130,14 @@ def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys):
     assert "--add: there is no file nowhere.py" in capsys.readouterr().err
     (tmp_path / "empty.py").touch()
     (tmp_path / "mine.txt").touch()
+    (tmp_path / "broken.py").write_text("import brainmaze_of_mine\n", encoding="utf-8")
     board = ["board", str(tmp_path / "bids"), "-o"]
     for words, message in (
         ([*board, str(tmp_path / "x"), "--add", str(tmp_path / "empty.py")], "empty.py adds no detector: call add_det"),
+        (
+            [*board, str(tmp_path / "x"), "--add", str(tmp_path / "broken.py")],
+            "fails, ModuleNotFoundError: No module na",
+        ),
         ([*board, str(tmp_path / "x"), "--add", str(tmp_path / "mine.txt")], "--add must name Python files, which end"),
         ([*board, str(tmp_path / "mine.txt")], "mine.txt is a file: name a folder"),
     ):
