@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -61,6 +62,16 @@ def check_whole(least: int = 1, **numbers: Any) -> None:
     for name, number in numbers.items():
         if not isinstance(number, Integral) or isinstance(number, bool) or number < least:
             raise ValueError(f"{name} must be a whole number of at least {least}, got {number!r}")
+
+
+def check_memory(name: str, number: int, each: int) -> None:
+    """Raise ValueError for a number of things that do not fit into the memory, of so many bytes each, as measured."""
+    if hasattr(os, "sysconf") and number * each > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+        advice = "Take fewer at a time, with another seed each time" if name == "n_paths" else "Take fewer"
+        raise ValueError(
+            f"{name} must be at most {memory // each} here, got {number}, which needs {number * each / 1e9:.0f} GB of "
+            f"memory for all series together, and this machine has {memory / 1e9:.0f} GB. {advice}"
+        )
 
 
 def check_objects(kind: type | tuple[type, ...], example: str, **values: Any) -> None:

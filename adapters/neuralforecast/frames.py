@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from numbers import Complex
@@ -16,7 +15,7 @@ from utilsforecast import processing
 from utilsforecast.compat import DataFrame
 
 from mvpa_ts.adapters.neuralforecast import losses
-from mvpa_ts.adapters.options import check_whole, meant, unchanged_if_refused
+from mvpa_ts.adapters.options import check_memory, check_whole, meant, unchanged_if_refused
 from mvpa_ts.checks import listed
 from mvpa_ts.forecasting.quantiles import quantiles_at
 from mvpa_ts.forecasting.series import check_names
@@ -125,7 +124,7 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
     if host._fitted and (name := next((name for name in ("n_paths", "h") if isinstance(given.get(name), int)), None)):
         ids = host.uids if given.get("df") is None else given["df"][columns["id_col"]].unique()
         ahead = max(getattr(model, "bytes_ahead", 100) for model in host.models)
-        _check_memory(name, given[name], len(ids) * (ahead if name == "h" else 100 * host.h))
+        check_memory(name, given[name], len(ids) * (ahead if name == "h" else 100 * host.h))
     # A cross-validation that fits anew asks `predict`, one that does not asks its models for nothing.
     own_quantiles = given.get("refit") or call.__name__ in ("simulate", "explain")
     asked = {} if own_quantiles else losses.asked_levels(given.get("level"), given.get("quantiles"))
@@ -260,16 +259,6 @@ def _check_ahead(host: Any, frame: Any, df: Any, h: int | None) -> None:
             ".dt.tz_localize(None) takes a time zone away, .dt.replace_time_zone(None) in polars"
         ) from error
     check_filled("futr_df", rows, keys)
-
-
-def _check_memory(name: str, number: int, each: int) -> None:
-    """Raise ValueError for a number of things that do not fit into the memory, of so many bytes each, as measured."""
-    if hasattr(os, "sysconf") and number * each > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
-        advice = "Take fewer at a time, with another seed each time" if name == "n_paths" else "Take fewer"
-        raise ValueError(
-            f"{name} must be at most {memory // each} here, got {number}: for all series together they need "
-            f"{number * each / 1e9:.0f} GB of memory, and this machine has {memory / 1e9:.0f} GB. {advice}"
-        )
 
 
 def _check_room(argument: str, frame: Any, name: str, ahead: int) -> None:

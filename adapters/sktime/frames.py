@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from sktime.forecasting.base import ForecastingHorizon
 
+from mvpa_ts.adapters.options import check_memory
 from mvpa_ts.checks import listed, warn
 
 if TYPE_CHECKING:
@@ -310,7 +311,9 @@ def regular(index: pd.Index, end: Any, frequency: Any) -> pd.Index:
 def steps_ahead(fh: ForecastingHorizon, cutoff: pd.Index, frequency: Any) -> np.ndarray:
     """Steps from the cutoff to each moment of a horizon; raises ValueError for dates off the grid."""
     if fh.is_relative and not isinstance(fh.to_pandas(), pd.TimedeltaIndex):
-        return np.asarray(fh).astype(int)
+        steps = np.asarray(fh).astype(int)
+        check_memory("fh", int(steps.max(initial=0)), 20_000)  # of a shipped network, for a column
+        return steps
     fh = fh.to_absolute(cutoff)
     dates = fh.to_pandas()
     if not isinstance(dates, pd.DatetimeIndex) or frequency is None:

@@ -196,12 +196,9 @@ def test_what_leaves_no_memory_is_refused(panel: Callable, forecaster: Callable)
     host = forecaster(MVPA.from_pretrained("small", h=6, loss=MQLoss(level=[80]), **quiet))
     host.fit(panel(2))
     for df, series in ((None, 2), (panel(3), 3)):
-        needed = f"they need {series * 600_000} GB of memory"
-        with pytest.raises(ValueError, match=f"n_paths must be at most .*, got {10**12}: .* {needed}"):
+        with pytest.raises(ValueError, match=f"n_paths .* got {10**12}, which needs {series * 600_000} GB of memory"):
             host.simulate(df, n_paths=10**12)
-        with pytest.raises(
-            ValueError, match=f"h must be at most .*, got {10**9}: .* they need {series * 20_000} GB of"
-        ):
+        with pytest.raises(ValueError, match=f"h must be .* got {10**9}, which needs {series * 20_000} GB of memory"):
             host.predict(df, h=10**9)
 
 

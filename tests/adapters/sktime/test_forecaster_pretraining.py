@@ -49,6 +49,10 @@ class TestPretraining:
             words = ["y should lack values in at most the last 3 rows (the largest fh), got more in 'c1'"]
             assert [str(each.message)[: len(words[0])] for each in said] == words * (missing == 4)
 
+    def test_a_horizon_that_leaves_no_memory_is_refused(self):
+        with pytest.raises(ValueError, match=r"fh must be at most \d+ here, got 1000000000, which needs 20000 GB of"):
+            MVPAForecaster(pretrained="small").fit(waves(60), fh=[1, 10**9])
+
     def test_second_pretraining_goes_on(self):
         forecaster = MVPAForecaster(**SMALL).pretrain(panel(), fh=range(1, 6))
         first = forecaster.pretrained_

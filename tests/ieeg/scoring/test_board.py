@@ -136,7 +136,7 @@ def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys):
         ([*board, str(tmp_path / "x"), "--add", str(tmp_path / "empty.py")], "empty.py adds no detector: call add_det"),
         (
             [*board, str(tmp_path / "x"), "--add", str(tmp_path / "broken.py")],
-            "fails, ModuleNotFoundError: No module na",
+            "fails, ModuleNotFoundError: No module",
         ),
         ([*board, str(tmp_path / "x"), "--add", str(tmp_path / "mine.txt")], "--add must name Python files, which end"),
         ([*board, str(tmp_path / "mine.txt")], "mine.txt is a file: name a folder"),
