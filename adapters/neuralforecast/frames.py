@@ -121,10 +121,10 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
             _check_argument(host, argument, frame, columns)
     if isinstance(given.get("futr_df"), DataFrame):
         _check_ahead(host, given["futr_df"], given.get("df"), given.get("h"))
-    if host._fitted and (name := next((name for name in ("n_paths", "h") if isinstance(given.get(name), int)), None)):
+    if host._fitted and (sizes := [size for size in ("n_paths", "h") if isinstance(given.get(size), int)]):
         ids = host.uids if given.get("df") is None else given["df"][columns["id_col"]].unique()
         ahead = max(getattr(model, "bytes_ahead", 100) for model in host.models)
-        check_memory(name, given[name], len(ids) * (ahead if name == "h" else 100 * host.h))
+        check_memory(sizes[0], given[sizes[0]], len(ids) * (ahead if sizes[0] == "h" else 100 * host.h))
     # A cross-validation that fits anew asks `predict`, one that does not asks its models for nothing.
     own_quantiles = given.get("refit") or call.__name__ in ("simulate", "explain")
     asked = {} if own_quantiles else losses.asked_levels(given.get("level"), given.get("quantiles"))
