@@ -25,9 +25,8 @@ import pandas as pd
 import torch
 from harness.attention.dual import codes, dual_scores, fit_mvpa, positions
 from harness.command_line import script_parser
-from harness.tables import hardware, results_folder
-
-from mvpa_ts.files import write_text
+from harness.study import grid, paragraphs
+from harness.tables import hardware, results_folder, write_table
 
 STRENGTHS = (0.1, 0.3, 1.0)
 SEEDS = (0, 1, 2)
@@ -46,11 +45,8 @@ def main() -> None:
         for seed in SEEDS[: 1 if quick else None]
     ]
     frame = pd.DataFrame(rows)
-    folder = results_folder("attention", quick=quick)
-    write_text(folder / "attention_dual.csv", frame.to_csv(index=False))
     text = markdown(frame.assign(size=f"{T} segments × {C} channels, width {d}", hardware=hardware()))
-    write_text(folder / "attention_dual.md", text)
-    print(text)
+    write_table(results_folder("attention", quick=quick), "attention_dual", frame, text)
 
 
 def measured(kind: str, strength: float, seed: int, T: int, C: int, d: int) -> dict[str, float]:
@@ -65,12 +61,12 @@ def measured(kind: str, strength: float, seed: int, T: int, C: int, d: int) -> d
     half = samples // 2
     fitted = fit_mvpa(x[:half], query, key, (scores - content)[:half], T, C)
     approximation = content[half:] + fitted(x[half:])
-    expected, found = scores[half:], approximation
+    expected = scores[half:]
     # What matters in the softmax is a score against the other keys of its query.
     centred = expected - expected.mean(-1, keepdim=True)
-    weights, approximate = ((each / math.sqrt(d)).softmax(-1) for each in (expected, found))
+    weights, approximate = ((each / math.sqrt(d)).softmax(-1) for each in (expected, approximation))
     alone = (content[half:] / math.sqrt(d)).softmax(-1)
-    error = (expected - found) - (expected - found).mean(-1, keepdim=True)
+    error = (expected - approximation) - (expected - approximation).mean(-1, keepdim=True)
     without = (expected - content[half:]) - (expected - content[half:]).mean(-1, keepdim=True)
     return {
         "scores": (error.norm() / centred.norm()).item(),
@@ -83,19 +79,16 @@ def measured(kind: str, strength: float, seed: int, T: int, C: int, d: int) -> d
 def markdown(rows: pd.DataFrame) -> str:
     """Means over seeds."""
     columns = ["scores", "scores, content alone", "weights", "weights, content alone"]
-    lines = [
+    means = rows.groupby(["codes", "strength"], sort=False)[columns].mean()
+    lines = [[*key, *(f"{mean:.3f}" for mean in own)] for key, own in zip(means.index, means.to_numpy(), strict=True)]
+    return paragraphs(
         f"Relative error of MVPA, fitted by least squares, to dual-coded attention; {rows['size'].iloc[0]}, "
         f"{rows['seed'].nunique()} seed(s), float64. Scores are compared less the mean over the keys of a query, which "
         "a softmax does not see. Content alone is the same without any position. Strength: standard deviation of a "
         "code beside that of a token.",
-        "",
-        f"| codes | strength | {' | '.join(columns)} |",
-        "|---|---|" + "---|" * len(columns),
-    ]
-    for (kind, strength), own in rows.groupby(["codes", "strength"], sort=False):
-        cells = [f"{own[column].mean():.3f}" for column in columns]
-        lines.append(f"| {kind} | {strength} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"Computed on {rows['hardware'].iloc[0]}; one thread.", ""])
+        grid(["codes", "strength", *columns], lines),
+        f"Computed on {rows['hardware'].iloc[0]}; one thread.",
+    )
 
 
 if __name__ == "__main__":

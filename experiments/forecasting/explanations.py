@@ -24,9 +24,8 @@ from harness.command_line import script_parser
 from harness.figures import style
 from harness.quiet import silence
 from harness.structure.tasks import DELAY, wave
-from harness.tables import hardware, results_folder
-
-from mvpa_ts.files import write_text
+from harness.study import grid, paragraphs
+from harness.tables import hardware, results_folder, write_table
 
 CHANNELS, LOOKBACK, HORIZON = 12, 96, 48
 CHANNEL, STEPS_AHEAD = 8, 20  # of the forecast that is explained
@@ -42,10 +41,7 @@ def main() -> None:
     attributions = explained(quick=quick)
     table = by_channel(attributions)
     folder = results_folder("structure", quick=quick)
-    write_text(folder / "explanations.csv", table.to_csv(index=False))
-    page = markdown(table)
-    write_text(folder / "explanations.md", page)
-    print(page)
+    write_table(folder, "explanations", table, markdown(table))
     print(figure(attributions, folder))
 
 
@@ -56,7 +52,7 @@ def explained(*, quick: bool) -> np.ndarray:
 
     from mvpa_ts.adapters.neuralforecast import MVPA
 
-    windows = wave(1, quick).windows
+    windows = wave(1, quick)
     model = MVPA(
         h=HORIZON,
         input_size=LOOKBACK,
@@ -91,36 +87,22 @@ def by_channel(attributions: np.ndarray) -> pd.DataFrame:
         found = LOOKBACK - int(attributions[:, channel].argmax())
         true = arrival(channel)
         known = 1 <= true <= LOOKBACK and channel < CHANNEL
-        rows.append(
-            {
-                "channel": channel,
-                "share": round(float(share[channel]), 3),
-                "found": found,
-                "true": true if known else None,
-            }
-        )
+        row = {"channel": channel, "share": round(float(share[channel]), 3)}
+        rows.append({**row, "found": found, "true": true if known else None})
     return pd.DataFrame(rows).astype({"true": "Int64"})
 
 
 def markdown(table: pd.DataFrame) -> str:
     """The table with a sentence."""
-    lines = [
+    heads = ["channel", "share of all attributions", "most at steps before the end", "the wave passed there"]
+    lines = table.assign(share=table["share"].map("{:.3f}".format)).astype(object).fillna("–").to_numpy()
+    return paragraphs(
         "# Which channel made the forecast",
-        "",
         "Made by `experiments/forecasting/explanations.py`: integrated gradients of MVPA's forecast of channel "
         f"{CHANNEL}, {STEPS_AHEAD} steps ahead, on the travelling wave, mean size over {len(ENDS)} windows, one seed.",
-        "",
-        "| channel | share of all attributions | most at steps before the end | the wave passed there |",
-        "|---|---|---|---|",
-        *(
-            f"| {row.channel} | {row.share:.3f} | {row.found} | {'–' if pd.isna(row.true) else row.true} |"
-            for row in table.itertuples()
-        ),
-        "",
+        grid(heads, lines),
         f"Measured on {hardware()}; 1 thread, torch {torch.__version__}.",
-        "",
-    ]
-    return "\n".join(lines)
+    )
 
 
 def figure(attributions: np.ndarray, folder: Any) -> Any:

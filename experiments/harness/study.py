@@ -110,6 +110,11 @@ def grid(heads: Sequence[Any], lines: Iterable[Sequence[Any]]) -> list[str]:
     return [rows[0], rows[1].replace(" ", ""), *rows[2:]]
 
 
+def paragraphs(*parts: str | Sequence[str]) -> str:
+    """A page of sentences and of tables in lines, with an empty line between two of them."""
+    return "\n\n".join(part if isinstance(part, str) else "\n".join(part) for part in parts) + "\n"
+
+
 def spread(values: pd.Series, digits: int = 3) -> str:
     """Mean of runs, with their standard deviation where there are several; a dash where there is none."""
     if values.empty:

@@ -56,6 +56,12 @@ def write_record(folder: Path, name: str, record: Any, page: str) -> None:
     write_page(folder / f"{name}.json", page)
 
 
+def write_table(folder: Path, name: str, rows: pd.DataFrame, page: str) -> None:
+    """Write rows as CSV and the page that is made of them."""
+    write_text(folder / f"{name}.csv", rows.to_csv(index=False))
+    write_page(folder / f"{name}.csv", page)
+
+
 def machines(rows: pd.DataFrame) -> str:
     """One sentence for each kind of machine that the rows were measured on."""
     kinds = rows.groupby(["hardware", "threads", "torch"]).size().index

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 from harness.command_line import script_parser
 from harness.detection.results import begin_study
-from harness.study import Study, grid
+from harness.study import Study, grid, paragraphs
 from harness.tables import machines
 
 from mvpa_ts.ieeg import Detector, simulate_recording
@@ -108,17 +108,12 @@ def report(rows: pd.DataFrame) -> str:
         for cohort, own in rows.groupby("cohort", sort=False)
     ]
     heads = ["cohort", "subjects", "corrections", "F1 of demo", "F1 after", "better by .05", "worse", "s of one core"]
-    return "\n".join(
-        [
-            "Simulated subjects: a reader corrects the first five errors of `demo` in one recording, "
-            "`finetune --from-review` trains on what was read, and another recording of the subject is scored by "
-            "SzCORE's rules. The usual subjects were looked at twice, five of them by an earlier `demo`.",
-            "",
-            *grid(heads, lines),
-            "",
-            machines(rows),
-            "",
-        ]
+    return paragraphs(
+        "Simulated subjects: a reader corrects the first five errors of `demo` in one recording, "
+        "`finetune --from-review` trains on what was read, and another recording of the subject is scored by SzCORE's "
+        "rules. The usual subjects were looked at twice, five of them by an earlier `demo`.",
+        grid(heads, lines),
+        machines(rows),
     )
 
 

@@ -9,7 +9,6 @@ MVPFormer-S with random weights over a window of 100 segments and 101 channels, 
 
 from __future__ import annotations
 
-import json
 import resource
 import sys
 import time
@@ -19,9 +18,8 @@ sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import torch
 from harness.command_line import script_parser
-from harness.tables import hardware, results_folder
+from harness.tables import hardware, results_folder, write_record
 
-from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import MVPFormer, mvpformer_s, mvpformer_tiny
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 
@@ -53,11 +51,7 @@ def main() -> None:
         "peak_gib": round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20, 3),
         "machine": f"{hardware()}; 1 thread, torch {torch.__version__}",
     }
-    folder = results_folder("attention", quick=quick)
-    text = markdown(record)
-    write_text(folder / "long_context.json", json.dumps(record, indent=1) + "\n")
-    write_text(folder / "long_context.md", text)
-    print(text)
+    write_record(results_folder("attention", quick=quick), "long_context", record, markdown(record))
 
 
 def markdown(record: dict[str, object]) -> str:

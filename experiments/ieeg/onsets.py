@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from harness.command_line import script_parser
 from harness.detection.results import begin_study
-from harness.study import Study, grid
+from harness.study import Study, grid, paragraphs
 from harness.tables import machines
 
 from mvpa_ts.ieeg import Recording, Segments, simulate_recording
@@ -82,20 +82,14 @@ def report(rows: pd.DataFrame) -> str:
         ("epileptogenicity index", *(f"{(rows['place by index'] <= best).mean():.0%}" for best in (1, 3))),
         ("chance", f"{(1 / rows['channels']).mean():.0%}", f"{(3 / rows['channels']).mean():.0%}"),
     ]
-    return "\n".join(
-        [
-            f"{len(rows)} simulated seizures of the hard cohort, one a subject, 8 to 32 channels. The event's onset is "
-            f"off by up to 10 s; the map's is off by {error.median():.2f} s in the median, by at most 2 s in "
-            f"{(error <= 2).mean():.0%}. Looked at twice on this cohort, and once on the one before its calibration.",
-            "",
-            *grid(("channels ranked by", "true first channel first", "among the first three"), lines),
-            "",
-            "These seizures begin with theta and alpha as often as with fast activity, which is why the index, made "
-            "for fast discharges, misses most.",
-            "",
-            machines(rows),
-            "",
-        ]
+    return paragraphs(
+        f"{len(rows)} simulated seizures of the hard cohort, one a subject, 8 to 32 channels. The event's onset is off "
+        f"by up to 10 s; the map's is off by {error.median():.2f} s in the median, by at most 2 s in "
+        f"{(error <= 2).mean():.0%}. Looked at twice on this cohort, and once on the one before its calibration.",
+        grid(("channels ranked by", "true first channel first", "among the first three"), lines),
+        "These seizures begin with theta and alpha as often as with fast activity, which is why the index, made for "
+        "fast discharges, misses most.",
+        machines(rows),
     )
 
 

@@ -29,7 +29,8 @@ import torch
 from harness.command_line import script_parser
 from harness.figures import style
 from harness.quiet import silence
-from harness.tables import hardware, results_folder
+from harness.study import paragraphs
+from harness.tables import hardware, results_folder, write_record
 
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig, mvpformer_tiny
@@ -147,7 +148,6 @@ def write_results(finished: dict[str, dict[str, Any]], results: Path) -> None:
     """Tables of similarities and tests, and the loss curves."""
     similarities = {name: restored(record["segments"]) for name, record in finished.items()}
     comparison = compare_models(similarities, against=TINY)
-    text = markdown(finished, similarities, comparison)
     content = {
         name: {
             "overall": similarities[name].overall().to_dict("records"),
@@ -158,8 +158,7 @@ def write_results(finished: dict[str, dict[str, Any]], results: Path) -> None:
         for name, record in finished.items()
     }
     content["comparison"] = comparison.to_dict("records")
-    write_text(results / "pretraining_comparison.json", json.dumps(content, indent=1) + "\n")
-    write_text(results / "pretraining_comparison.md", text)
+    write_record(results, "pretraining_comparison", content, markdown(finished, similarities, comparison))
     style.apply()
     figure, axes = plt.subplots(figsize=(7, 4))
     for name, record in finished.items():
@@ -170,17 +169,13 @@ def write_results(finished: dict[str, dict[str, Any]], results: Path) -> None:
     axes.legend()
     figure.savefig(results / "pretraining_comparison.png")
     plt.close(figure)
-    print(text)
 
 
 def markdown(finished: dict[str, dict[str, Any]], similarities: dict[str, Similarity], comparison: pd.DataFrame) -> str:
     """The tables."""
     first = next(iter(finished.values()))
     subjects = similarities[next(iter(similarities))].segments["subject"].unique()
-    lines = [
-        f"Pretrained for {len(first['losses'])} steps each on the same batches of a simulated cohort, one seed; "
-        f"measured on {len(subjects)} subjects that training did not see. Means over subjects.",
-        "",
+    table = [
         "| model | parameters | true next segment | two-step | random later | ictal: true | interictal: true | "
         "ictal against interictal | processor s |",
         "|---|--:|--:|--:|--:|--:|--:|---|--:|",
@@ -190,24 +185,24 @@ def markdown(finished: dict[str, dict[str, Any]], similarities: dict[str, Simila
         values = [f"{overall.loc['all', reference]:.3f}" for reference in REFERENCES]
         values += [f"{overall.loc[state, 'true']:.3f}" for state in ("ictal", "interictal")]
         test = similarities[name].ictal_test()
-        lines.append(
+        table.append(
             f"| {name} | {record['parameters']:,} | {' | '.join(values)} | {test} | {record['processor_seconds']:.0f} |"
         )
-    lines += [
-        "",
+    margins = [
+        f"| {row.other} | {row.other_margin:.3f} | {row.margin:.3f} | {row.median_difference:+.3f} | "
+        f"{row.p_value:.2g} | {row.p_holm:.2g} |"
+        for row in comparison.itertuples()
+    ]
+    heads = [f"| model | margin | {TINY} | median difference ({TINY} − model) | p | p (Holm) |", "|---|" + "--:|" * 5]
+    return paragraphs(
+        f"Pretrained for {len(first['losses'])} steps each on the same batches of a simulated cohort, one seed; "
+        f"measured on {len(subjects)} subjects that training did not see. Means over subjects.",
+        table,
         "Models against " + TINY + ": margin of the true next segment over a random later one, mean over subjects; "
         "Wilcoxon signed-rank test, paired by subject, Holm over the rows.",
-        "",
-        f"| model | margin | {TINY} | median difference ({TINY} − model) | p | p (Holm) |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
-    for row in comparison.itertuples():
-        lines.append(
-            f"| {row.other} | {row.other_margin:.3f} | {row.margin:.3f} | {row.median_difference:+.3f} | "
-            f"{row.p_value:.2g} | {row.p_holm:.2g} |"
-        )
-    lines += ["", f"{first['machine']}; the machine had other work.", ""]
-    return "\n".join(lines)
+        [*heads, *margins],
+        f"{first['machine']}; the machine had other work.",
+    )
 
 
 if __name__ == "__main__":

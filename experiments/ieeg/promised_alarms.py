@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pandas as pd
 from harness.command_line import script_parser
 from harness.detection.results import begin_study
-from harness.study import Study, grid
+from harness.study import Study, grid, paragraphs
 from harness.tables import machines
 from sklearn.linear_model import LogisticRegression
 
@@ -174,20 +174,15 @@ def report(rows: pd.DataFrame) -> str:
         lines.append([name, f"{rate:g}", f"{kept:.1%}", *(f"{v:.1f}" for v in rates), *shares])
     heads = ["", "promised a day", "kept", "alarms a day at 0.5", "calibrated"]
     heads += ["seizures found at 0.5", "calibrated", "threshold of the further hours"]
-    return "\n".join(
-        [
-            f"{(rows['subject'] < 0).sum()} subjects whose scores are made up, with 200 further hours each, and "
-            f"{rows.loc[rows['subject'] >= 0, 'subject'].nunique()} simulated subjects of the hard cohort as it was "
-            "before its calibration, with ten. Thresholds come from ten quiet hours, events from SzCORE's rules. Kept: "
-            "the further hours have no more alarms than promised. (If true rates keep a promise in exactly 90 % of "
-            "subjects, ten hours alone show it kept in 87.5 %.) The last column is the lowest threshold with which the "
-            "further hours keep the promise, which nobody knows before. Looked at once.",
-            "",
-            *grid(heads, lines),
-            "",
-            machines(rows),
-            "",
-        ]
+    return paragraphs(
+        f"{(rows['subject'] < 0).sum()} subjects whose scores are made up, with 200 further hours each, and "
+        f"{rows.loc[rows['subject'] >= 0, 'subject'].nunique()} simulated subjects of the hard cohort as it was before "
+        "its calibration, with ten. Thresholds come from ten quiet hours, events from SzCORE's rules. Kept: the "
+        "further hours have no more alarms than promised. (If true rates keep a promise in exactly 90 % of subjects, "
+        "ten hours alone show it kept in 87.5 %.) The last column is the lowest threshold with which the further hours "
+        "keep the promise, which nobody knows before. Looked at once.",
+        grid(heads, lines),
+        machines(rows),
     )
 
 

@@ -11,12 +11,11 @@
 What is compared is interleaved in one thread, so that load falls on all alike, and shares are medians over rounds.
 
     python experiments/ieeg/throughput.py loading training streaming detect  # writes results/, hours in all
-    python experiments/ieeg/throughput.py --quick                            # small forms of all, written nowhere
+    python experiments/ieeg/throughput.py --quick                            # small forms of all, written elsewhere
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import statistics
@@ -40,11 +39,10 @@ import torch
 from harness.command_line import script_parser
 from harness.detection.noise_file import write_noise
 from harness.forecasting.models import LOOKBACK, build
-from harness.study import Study, grid
-from harness.tables import hardware, results_folder
+from harness.study import Study, grid, paragraphs
+from harness.tables import hardware, results_folder, write_record
 from torch.utils.data import DataLoader
 
-from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import MVPFormer, Segments, mvpformer_s, mvpformer_tiny, read_recording, simulate_recording
 from mvpa_ts.ieeg.model.streaming import StreamingMVPFormer
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
@@ -80,22 +78,13 @@ if __name__ == "__main__":
 
 
 def main() -> None:
-    """Measure what is asked for; print, and write unless --quick."""
-    parser = script_parser(__doc__, "small forms of all; write nothing")
+    """Measure what is asked for, and write it."""
+    parser = script_parser(__doc__, "small forms of all, written to a temporary folder")
     parser.add_argument("what", nargs="*", choices=[[], *MEASUREMENTS], help="default: all")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     for name in arguments.what or MEASUREMENTS:
         MEASUREMENTS[name](quick=arguments.quick)
-
-
-def write(subject: str, name: str, record: dict[str, Any], page: str, *, quick: bool) -> None:
-    """Print the page of a record, and keep both unless the run is quick."""
-    print(page)
-    if not quick:
-        folder = results_folder(subject)
-        write_text(folder / f"{name}.json", json.dumps(record, indent=1) + "\n")
-        write_text(folder / f"{name}.md", page)
 
 
 def interleaved(
@@ -181,7 +170,7 @@ def loading(*, quick: bool) -> None:
     machine = f"{hardware()}; one thread, h5py {h5py.__version__}, {rounds} rounds"
     memory = {f"{length:g} h": {"opened": peak[0], "read": peak[1]} for length, peak in peaks.items()}
     record = {"machine": machine, "rows": rows, "peak_bytes": memory}
-    write("pretraining", "loading", record, loading_page(record), quick=quick)
+    write_record(results_folder("pretraining", quick=quick), "loading", record, loading_page(record))
 
 
 def recorded(scratch: str, channels: int, hours: float) -> Path:
@@ -215,18 +204,11 @@ def loading_page(record: dict[str, Any]) -> str:
         f"{peak['read'] / 2**20:.0f} MiB for {length} ({peak['opened'] / 2**20:.0f} MiB when it was opened)"
         for length, peak in record["peak_bytes"].items()
     ]
-    return "\n".join(
-        [
-            f"Recordings of {next(iter(record['peak_bytes']))} at 512 Hz, SWEC layout, from the page cache.",
-            "",
-            *grid(heads, table),
-            "",
-            "Peak memory of a process that reads a whole recording of 8 channels segment by segment: "
-            f"{', '.join(memory)}.",
-            "",
-            f"Measured on {record['machine']}, beside other work.",
-            "",
-        ]
+    return paragraphs(
+        f"Recordings of {next(iter(record['peak_bytes']))} at 512 Hz, SWEC layout, from the page cache.",
+        grid(heads, table),
+        f"Peak memory of a process that reads a whole recording of 8 channels segment by segment: {', '.join(memory)}.",
+        f"Measured on {record['machine']}, beside other work.",
     )
 
 
@@ -260,7 +242,7 @@ def training(*, quick: bool) -> None:
     ]
     machine = f"{hardware()}; 1 thread(s), torch {torch.__version__}, {rounds} rounds"
     record = {"machine": machine, "rows": rows}
-    write("forecasting", "training_step", record, training_page(record), quick=quick)
+    write_record(results_folder("forecasting", quick=quick), "training_step", record, training_page(record))
 
 
 def training_page(record: dict[str, Any]) -> str:
@@ -269,15 +251,10 @@ def training_page(record: dict[str, Any]) -> str:
         [row["model"], f"{row['milliseconds']:.1f}", f"{row['times_mvpa']:.2f}", f"{row['parameters']:,}"]
         for row in record["rows"]
     ]
-    return "\n".join(
-        [
-            "One training step on 32 windows of 96 × 7, horizon 96, float32; peers at their published settings.",
-            "",
-            *grid(["model", "ms", "times MVPA", "parameters"], table),
-            "",
-            f"Measured on {record['machine']}.",
-            "",
-        ]
+    return paragraphs(
+        "One training step on 32 windows of 96 × 7, horizon 96, float32; peers at their published settings.",
+        grid(["model", "ms", "times MVPA", "parameters"], table),
+        f"Measured on {record['machine']}.",
     )
 
 
@@ -307,7 +284,7 @@ def streaming(*, quick: bool) -> None:
             row |= {"slowest_step_seconds": max(taken[config.context :]), "times_real_time": 5.0 / whole}
             record["rows"].append(row | {"full_pass_seconds": full})
     torch.set_num_threads(1)
-    write("detection", "streaming", record, streaming_page(record), quick=quick)
+    write_record(results_folder("detection", quick=quick), "streaming", record, streaming_page(record))
 
 
 def streaming_page(record: dict[str, Any]) -> str:
@@ -327,7 +304,7 @@ def streaming_page(record: dict[str, Any]) -> str:
         f"One step of 5 s with the whole context behind it, {record['model']}, float32, {record['hardware']}, torch "
         f"{record['torch']}. Load average at the start {record['load']:.1f}."
     )
-    return "\n".join([lead, "", *grid([*heads, "decoder's full pass, ms"], table), ""])
+    return paragraphs(lead, grid([*heads, "decoder's full pass, ms"], table))
 
 
 # Detection

@@ -6,7 +6,7 @@ Beside it: a robust z-score (distance to the median of the last 64 rows, over th
 conformal threshold and with the usual one of 3.5, and sktime's STRAY.
 
     python experiments/shipped/anomalies.py            # results/shipped/anomalies.csv and .md; five minutes on a core
-    python experiments/shipped/anomalies.py --quick    # two small sets, printed only
+    python experiments/shipped/anomalies.py --quick    # two small sets, written to a temporary folder
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import pandas as pd
 import torch
 from harness.command_line import script_parser
 from harness.forecasting.zero_shot_sets import SETS
-from harness.tables import RESULTS, hardware
+from harness.study import grid, paragraphs
+from harness.tables import hardware, results_folder, write_table
 
-from mvpa_ts.files import write_text
 from mvpa_ts.forecasting.pretrained import load_base
 from mvpa_ts.forecasting.pretrained.anomalies import alarms, rolling_quantiles, stillness, surprise
 
@@ -34,7 +34,6 @@ SEED, WINDOWS, ROWS, SERIES, RATES = 53, 3, 384, 6, (0.01, 0.05)
 DEVELOPMENT = [name for name in SETS if name not in ("ETTh1", "ETTh2", "Weather")]
 # Rows after the beginning within which an alarm of the sensor counts as found.
 SPANS = {"spike": 1, "shift": 8, "noise": 8, "standing still": 24}
-ROOT = RESULTS / "shipped"
 
 
 class Window(NamedTuple):
@@ -144,24 +143,19 @@ def markdown(table: pd.DataFrame) -> str:
         )
     header = ["rate", "detector", "false alarms", "over the rate", *SPANS, "right sensor"]
     counts = sums.loc[lines[0][1], RATES[-1]]["judged"].astype(int)
-    return "\n".join(
-        [
-            "# Anomalies planted in real panels",
-            "",
-            f"Made by `experiments/shipped/anomalies.py` on {hardware('cpu')}: {table['set'].nunique()} development "
-            f"sets, {counts['nothing']} values without and {counts.drop('nothing').sum()} windows with a planted "
-            f"anomaly at the rate {RATES[-1]:g}. Found is an alarm of the sensor at the spike, or within 8 rows of a "
-            "shift or of noise and within 24 of standing still. The right sensor is that of the largest score among "
-            "all alarms there.",
-            "",
-            *("| " + " | ".join(cells) + " |" for cells in (header, ["---"] * len(header), *lines)),
-        ]
-    )  # fmt: skip
+    return paragraphs(
+        "# Anomalies planted in real panels",
+        f"Made by `experiments/shipped/anomalies.py` on {hardware('cpu')}: {table['set'].nunique()} development sets, "
+        f"{counts['nothing']} values without and {counts.drop('nothing').sum()} windows with a planted anomaly at the "
+        f"rate {RATES[-1]:g}. Found is an alarm of the sensor at the spike, or within 8 rows of a shift or of noise "
+        "and within 24 of standing still. The right sensor is that of the largest score among all alarms there.",
+        grid(header, lines),
+    )
 
 
 def main() -> None:
     """Draw, judge, write."""
-    quick = script_parser(__doc__, "two small sets, printed only").parse_args().quick
+    quick = script_parser(__doc__, "two small sets, written to a temporary folder").parse_args().quick
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     windows, network = drawn(["shampoo", "Danish money"] if quick else DEVELOPMENT), load_base()
@@ -170,12 +164,8 @@ def main() -> None:
     table = table.sort_values("rate", kind="stable", ignore_index=True)
     for column in ("blamed", "rightly"):
         table[column] = table[column].fillna(0).astype(int)
-    page = markdown(table)
-    print(page)
-    if not quick:
-        totals = table.groupby(["detector", "rate", "set", "kind"], sort=False, as_index=False).sum()
-        write_text(ROOT / "anomalies.csv", totals.to_csv(index=False))
-        write_text(ROOT / "anomalies.md", page + "\n")
+    totals = table.groupby(["detector", "rate", "set", "kind"], sort=False, as_index=False).sum()
+    write_table(results_folder("shipped", quick=quick), "anomalies", totals, markdown(table))
 
 
 if __name__ == "__main__":

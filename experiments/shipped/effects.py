@@ -6,7 +6,7 @@ series. An effect is .3 to 2 times a usual step of the errors. Beside `effects_t
 plain least squares with errors that are taken as independent.
 
     python experiments/shipped/effects.py            # results/shipped/effects.csv and .md; a minute on one core
-    python experiments/shipped/effects.py --quick    # three panels, printed only
+    python experiments/shipped/effects.py --quick    # three panels, written to a temporary folder
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 import torch
 from harness.command_line import script_parser
-from harness.tables import RESULTS, hardware
+from harness.study import grid, paragraphs
+from harness.tables import hardware, results_folder, write_table
 
-from mvpa_ts.files import write_text
 from mvpa_ts.forecasting.effects import effects_table
 
 PANELS, LENGTHS, SERIES = 100, (200, 400, 1000), 6
@@ -67,7 +67,7 @@ def least_squares(values: np.ndarray, X: np.ndarray) -> pd.DataFrame:
 
 def main() -> None:
     """Estimate, compare, write."""
-    quick = script_parser(__doc__, "three panels, printed only").parse_args().quick
+    quick = script_parser(__doc__, "three panels, written to a temporary folder").parse_args().quick
     torch.set_num_threads(1)
     parts = []
     for rows in LENGTHS[:1] if quick else LENGTHS:
@@ -93,26 +93,18 @@ def main() -> None:
     by_covariate = every.pivot_table(index=["rows", "method"], columns="covariate", values="held", sort=False)
     table = summary.join(by_covariate).reset_index().round(4)
     lines = [
-        f"| {row.rows} | {row.method} | {row.sign:.1%} | {row.size:.3f} | {row.missed:.1%} | {row.held:.1%} | "
-        f"{row.price:.0%}, {row.promotion:.0%}, {row.temperature:.0%} |"
+        (row.rows, row.method, f"{row.sign:.1%}", f"{row.size:.3f}", f"{row.missed:.1%}", f"{row.held:.1%}",
+         f"{row.price:.0%}, {row.promotion:.0%}, {row.temperature:.0%}")
         for row in table.itertuples()
-    ]
-    page = "\n".join(
-        [
-            "# Effects of covariates",
-            "",
-            f"Made by `experiments/shipped/effects.py` on {hardware('cpu')}: {PANELS} made-up panels of each length, "
-            f"{SERIES} series and three covariates each. Size is the median of effect over truth.",
-            "",
-            "| rows | method | right sign | size | median error | 80 % holds | of price, promotion, temperature |",
-            "|---|---|---|---|---|---|---|",
-            *lines,
-        ]
+    ]  # fmt: skip
+    heads = ["rows", "method", "right sign", "size", "median error", "80 % holds", "of price, promotion, temperature"]
+    page = paragraphs(
+        "# Effects of covariates",
+        f"Made by `experiments/shipped/effects.py` on {hardware('cpu')}: {PANELS} made-up panels of each length, "
+        f"{SERIES} series and three covariates each. Size is the median of effect over truth.",
+        grid(heads, lines),
     )
-    print(page)
-    if not quick:
-        write_text(RESULTS / "shipped" / "effects.csv", table.to_csv(index=False))
-        write_text(RESULTS / "shipped" / "effects.md", page + "\n")
+    write_table(results_folder("shipped", quick=quick), "effects", table, page)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ second, milliseconds a forecast, and the largest distance to a fresh forecast of
 series. Seconds are of the processor, one thread; the network is trained for five steps, which does not change its cost.
 
     python experiments/shipped/serving.py            # results/shipped/serving.csv and .md; half a minute
-    python experiments/shipped/serving.py --quick    # few rows, printed only
+    python experiments/shipped/serving.py --quick    # few rows, written to a temporary folder
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ import pandas as pd
 import torch
 from harness.command_line import script_parser
 from harness.quiet import silence
-from harness.tables import RESULTS, hardware
-
-from mvpa_ts.files import write_text
+from harness.study import grid, paragraphs
+from harness.tables import hardware, results_folder, write_table
 
 COLUMNS, FITTED, HORIZON = 50, 600, 24
 TRAINED: dict[str, Any] = {"input_size": 96, "max_steps": 5, "random_state": 0}
@@ -112,7 +111,7 @@ def exported() -> list[dict[str, Any]]:
 
 def main() -> None:
     """Measure, write."""
-    quick = script_parser(__doc__, "few rows, printed only").parse_args().quick
+    quick = script_parser(__doc__, "few rows, written to a temporary folder").parse_args().quick
     torch.set_num_threads(1)
     silence()
     warnings.simplefilter("ignore")
@@ -121,34 +120,21 @@ def main() -> None:
         for name, options in FORECASTERS.items()
     )
     files = [] if quick else exported()
-    lines = [
-        f"| {row.forecaster} | {row.rows_a_second} | {row.milliseconds} | {row.difference:.0e} | {row.rows_kept} |"
+    streams = [
+        (row.forecaster, row.rows_a_second, row.milliseconds, f"{row.difference:.0e}", row.rows_kept)
         for row in table.itertuples()
     ]
-    page = "\n".join(
-        [
-            "# Forecasts of a stream",
-            "",
-            f"Made by `experiments/shipped/serving.py` on {hardware('cpu')}, one thread: {COLUMNS} columns, {HORIZON} "
-            "steps ahead, rows as tables of one row. The difference is to a forecast made of all rows anew, in "
-            "standard deviations.",
-            "",
-            "| forecaster | rows a second | ms a forecast | largest difference | rows kept |",
-            "|---|---|---|---|---|",
-            *lines,
-            "",
-            "The same network in onnxruntime, without PyTorch, beside what PyTorch forecasts:",
-            "",
-            "| file | ms a window | largest difference | kB |",
-            "|---|---|---|---|",
-            *(f"| {row['forecaster']} | {row['milliseconds']} | {row['difference']:.0e} | {row['kilobytes']} |"
-              for row in files),
-        ]
-    )  # fmt: skip
-    print(page)
-    if not quick:
-        write_text(RESULTS / "shipped" / "serving.csv", pd.concat([table, pd.DataFrame(files)]).to_csv(index=False))
-        write_text(RESULTS / "shipped" / "serving.md", page + "\n")
+    onnx = [(row["forecaster"], row["milliseconds"], f"{row['difference']:.0e}", row["kilobytes"]) for row in files]
+    page = paragraphs(
+        "# Forecasts of a stream",
+        f"Made by `experiments/shipped/serving.py` on {hardware('cpu')}, one thread: {COLUMNS} columns, {HORIZON} "
+        "steps ahead, rows as tables of one row. The difference is to a forecast made of all rows anew, in standard "
+        "deviations.",
+        grid(["forecaster", "rows a second", "ms a forecast", "largest difference", "rows kept"], streams),
+        "The same network in onnxruntime, without PyTorch, beside what PyTorch forecasts:",
+        grid(["file", "ms a window", "largest difference", "kB"], onnx),
+    )
+    write_table(results_folder("shipped", quick=quick), "serving", pd.concat([table, pd.DataFrame(files)]), page)
 
 
 if __name__ == "__main__":

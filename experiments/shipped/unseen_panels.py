@@ -166,7 +166,7 @@ def failing(seed: int) -> Windows:
 
 def random_leaders(seed: int) -> Windows:
     """Four of eight channels follow random ones by 12 to 32 steps, in any order."""
-    values = leaders(seed).windows["test"].values.numpy()
+    values = leaders(seed)["test"].values.numpy()
     return cut(values, 24, 30)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
@@ -13,21 +11,13 @@ DELAY, NOISE, MEMORY = 8, 0.3, 0.9  # steps a channel, deviation of the noise, c
 ROWS = {"train": 12_000, "validation": 3_000, "test": 4_000}
 
 
-@dataclass(frozen=True)
-class Task:
-    """Windows of each part."""
-
-    windows: dict[str, Windows]
-
-
-def wave(seed: int, quick: bool = False) -> Task:
+def wave(seed: int, quick: bool) -> dict[str, Windows]:
     """A wave travels along 12 channels: y[t, c] = (s(t − 8c) + .3 e) / √1.09, s an AR(1) of unit variance."""
     draws = np.random.default_rng([1, seed])
-    windows = {part: _windows(_wave(rows // (10 if quick else 1), 12, draws), 96, 48) for part, rows in ROWS.items()}
-    return Task(windows)
+    return {part: _windows(_wave(rows // (10 if quick else 1), 12, draws), 96, 48) for part, rows in ROWS.items()}
 
 
-def leaders(seed: int, quick: bool = False) -> Task:
+def leaders(seed: int) -> dict[str, Windows]:
     """Four of 8 channels follow a random one at a random lag."""
     draws, pairs = np.random.default_rng([2, seed]), np.random.default_rng([3, seed])
     order = pairs.permutation(8).tolist()
@@ -35,14 +25,13 @@ def leaders(seed: int, quick: bool = False) -> Task:
     lags = {follower: int(pairs.integers(12, 33)) for follower in leading}
 
     def values(rows: int) -> np.ndarray:
-        rows //= 10 if quick else 1
         sources = np.stack([_source(rows + 64, draws) for _ in range(8)], axis=1)
         clean = sources[64:].copy()
         for follower, leader in leading.items():
             clean[:, follower] = sources[64 - lags[follower] : 64 - lags[follower] + rows, leader]
         return (clean + NOISE * draws.standard_normal(clean.shape)) / (1 + NOISE**2) ** 0.5
 
-    return Task({part: _windows(values(rows), 96, 24) for part, rows in ROWS.items()})
+    return {part: _windows(values(rows), 96, 24) for part, rows in ROWS.items()}
 
 
 def _source(rows: int, draws: np.random.Generator) -> np.ndarray:
