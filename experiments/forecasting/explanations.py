@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # the harness
 import numpy as np
 import pandas as pd
 import torch
-from harness.board.models import QUIET, long_panel
+from harness.board.models import UNKEPT, long_panel
 from harness.command_line import script_parser
 from harness.figures import style
 from harness.quiet import silence
@@ -60,7 +60,7 @@ def explained(*, quick: bool) -> np.ndarray:
         max_steps=2 if quick else 400,
         loss=MSE(),
         network={"regressions": False},
-        **QUIET,
+        **UNKEPT,
     )
     forecaster = NeuralForecast(models=[model], freq=1)
     forecaster.fit(long_panel(windows["train"].values.numpy()))

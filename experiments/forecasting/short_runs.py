@@ -25,7 +25,7 @@ import torch
 from harness.command_line import script_parser
 from harness.forecasting.zero_shot_models import FREQUENCIES
 from harness.forecasting.zero_shot_sets import CONTEXT, SETS, EvaluationSet
-from harness.quiet import silence
+from harness.quiet import QUIET, silence
 from harness.study import Study, grid
 from harness.tables import machines
 
@@ -52,7 +52,6 @@ FILES = {
 DEVELOPMENT = ("electrical equipment", "El Niño", "US changes", "PBS", *FILES)
 SEEDS, MOST_ROWS = (1,), 10 * CONTEXT  # to train on; as for the table of the pretrained forecaster
 KEY = ["panel", "model", "steps", "seed"]
-QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
 
 
 def main() -> None:

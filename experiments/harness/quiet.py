@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import logging
 import warnings
+from typing import Any
+
+# Options of a trainer, or of a host's model, that trains on the processor and shows and keeps nothing.
+QUIET: dict[str, Any] = {
+    "enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu",
+}  # fmt: skip
 
 
 def silence() -> None:

@@ -29,7 +29,8 @@ import torch
 from harness.command_line import script_parser
 from harness.detection.baselines import BASELINES, INSTALLED, read, short_name
 from harness.detection.pipeline import Study as Pipeline
-from harness.detection.settings import Cohort, Configuration, Effort
+from harness.detection.settings import Cohort, Configuration
+from harness.detection.simulated import SIMULATED
 from harness.detection.spread import SPREAD
 from harness.detection.training import augmented, finetune
 from harness.study import Study, spread
@@ -70,21 +71,8 @@ BASELINE_NAMES = tuple(map(short_name, (*BASELINES, SPREAD)))  # nothing about t
 RULES: tuple[Literal["szcore", "paper"], ...] = ("szcore", "paper")
 """Post-processing and scoring; each has a threshold of its own."""
 COHORT_SEED, CHANNELS, RATE = 51, (8, 12), 256.0
-EFFORT = Effort(
-    context=4,
-    pretraining_steps=200,
-    finetuning_steps=300,
-    pretraining_rate=5e-4,
-    finetuning_rate=5e-3,
-    full_rate=3e-3,
-    batch_size=12,
-    windows=4,
-    copies=8,
-    model={"dropout": 0.0},
-    accelerator="cpu",
-    precision="32-true",
-    devices=1,
-    recipe="small",
+EFFORT = replace(
+    SIMULATED, pretraining_steps=200, finetuning_steps=300, batch_size=12, windows=4, copies=8, rules="szcore"
 )
 QUICK = replace(EFFORT, pretraining_steps=3, finetuning_steps=3, batch_size=2, copies=2)
 FEW, FEW_SUBJECTS, FEW_STEPS = (1, 2, 3), range(301, 309), 120

@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 from harness.command_line import script_parser
 from harness.detection.results import begin_study
+from harness.detection.simulated import held
 from harness.study import Study
 from sklearn.metrics import roc_auc_score
 
@@ -102,14 +103,10 @@ def files_of(seed: int) -> Iterator[tuple[str, Recording]]:
 
 def drifted(recording: Recording, slow: float, fast: float) -> Recording:
     """A recording times a factor that goes from `slow` below 2 Hz to `fast` above 40 Hz."""
-    signal = recording.read(0, recording.num_samples).astype(np.float64)
-    frequency = np.fft.rfftfreq(signal.shape[1], 1 / recording.sfreq)
+    frequency = np.fft.rfftfreq(recording.num_samples, 1 / recording.sfreq)
     place = np.clip(np.log(np.maximum(frequency, 1.0) / 2.0) / np.log(20.0), 0.0, 1.0)
-    factor = slow ** (1.0 - place) * fast**place
-    changed = np.fft.irfft(np.fft.rfft(signal, axis=1) * factor, signal.shape[1], axis=1)
-    return Recording.from_array(
-        changed, recording.sfreq, [*recording.channel_names], "µV", name=recording.name, seizures=recording.seizures
-    )
+    spectrum = slow ** (1.0 - place) * fast**place
+    return held(recording, lambda x: np.fft.irfft(np.fft.rfft(x.astype(float)) * spectrum, recording.num_samples))
 
 
 def report(rows: pd.DataFrame) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 from harness.command_line import script_parser
+from harness.detection.training import quiet_trainer
 from harness.figures import style
 from harness.quiet import silence
 from harness.study import paragraphs
@@ -55,24 +55,20 @@ STEPS, WARMUP, RATE, SEED = 250, 50, 1e-3, 1
 
 def main() -> None:
     """Train what is not yet trained, and write the tables."""
-    parser = script_parser(__doc__, "two models, four steps, written to a temporary folder")
-    parser.add_argument("--parts", type=Path, help="folder of finished models; build/pretraining_comparison by default")
-    arguments = parser.parse_args()
+    quick = script_parser(__doc__, "two models, four steps, written to a temporary folder").parse_args().quick
     torch.set_num_threads(1)
     silence()
-    with tempfile.TemporaryDirectory() as temporary:
-        results = Path(temporary) if arguments.quick else results_folder("pretraining")
-        parts = arguments.parts or (Path(temporary) if arguments.quick else Path("build") / "pretraining_comparison")
-        models = dict(list(MODELS.items())[::2][:2]) if arguments.quick else MODELS
-        finished = {}
-        data: RecordingDataModule | None = None
-        for name, architecture in models.items():
-            file = parts / f"{name.replace(' ', '-')}.json"
-            if not file.exists():
-                data = data or cohort(arguments.quick)
-                write_text(file, json.dumps(train(architecture, data, arguments.quick)))
-            finished[name] = json.loads(file.read_text())
-        write_results(finished, results)
+    results = results_folder("pretraining", quick=quick)
+    parts = results / "parts" if quick else Path("build") / "pretraining_comparison"
+    finished = {}
+    data: RecordingDataModule | None = None
+    for name, architecture in [*MODELS.items()][: 3 if quick else None : 2 if quick else 1]:
+        file = parts / f"{name.replace(' ', '-')}.json"
+        if not file.exists():
+            data = data or cohort(quick)
+            write_text(file, json.dumps(train(architecture, data, quick)))
+        finished[name] = json.loads(file.read_text())
+    write_results(finished, results)
 
 
 def cohort(quick: bool) -> RecordingDataModule:
@@ -94,19 +90,7 @@ def train(architecture: MVPFormerConfig, data: RecordingDataModule, quick: bool)
     """Pretrain a model; its similarities segment by segment, losses and time."""
     module = PretrainingModule(architecture, learning_rate=RATE, warmup_steps=2 if quick else WARMUP, seed=SEED)
     losses = Losses()
-    trainer = pl.Trainer(
-        max_steps=4 if quick else STEPS,
-        accelerator="cpu",
-        devices=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-        use_distributed_sampler=False,
-        limit_val_batches=0,
-        gradient_clip_val=1.0,
-        callbacks=[losses],
-    )
+    trainer = quiet_trainer(4 if quick else STEPS, losses)
     started = time.process_time()
     trainer.fit(module, data)
     seconds = time.process_time() - started

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from harness.board.tasks import EVERY, Task
-from harness.quiet import silence
+from harness.quiet import QUIET, silence
 
 STEPS, LONG, TRIALS = 400, 1000, 12
 BATCH = 32
@@ -113,7 +113,7 @@ def build(model: str, task: Task, settings: dict[str, Any], change: dict[str, An
     sizes = {"n_series": C} if model_class.MULTIVARIATE else {"batch_size": C}
     arguments["windows_batch_size"] = batch if model_class.MULTIVARIATE else batch * C
     return model_class(
-        h=task.horizon, input_size=task.lookback, max_steps=steps, random_seed=seed, loss=MSE(), **sizes, **QUIET,
+        h=task.horizon, input_size=task.lookback, max_steps=steps, random_seed=seed, loss=MSE(), **sizes, **UNKEPT,
         **{**arguments, **changed},
     )  # fmt: skip
 
@@ -134,10 +134,7 @@ def in_order(model_class: type) -> type:
     return InOrder
 
 
-QUIET: dict[str, Any] = {
-    "enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu",
-    "enable_checkpointing": False, "limit_val_batches": 0,
-}  # fmt: skip
+UNKEPT: dict[str, Any] = {**QUIET, "enable_checkpointing": False, "limit_val_batches": 0}
 
 
 def nothing_set(task: Task, steps: int, seed: int, **change: Any) -> Any:
@@ -146,7 +143,7 @@ def nothing_set(task: Task, steps: int, seed: int, **change: Any) -> Any:
 
     C = task.values.shape[1]
     return MVPA(
-        h=task.horizon, input_size=task.lookback, n_series=C, max_steps=steps, random_seed=seed, **QUIET, **change
+        h=task.horizon, input_size=task.lookback, n_series=C, max_steps=steps, random_seed=seed, **UNKEPT, **change
     )  # fmt: skip
 
 

@@ -92,12 +92,20 @@ def _solver(pieces: list[Tensor], targets: list[Tensor]) -> Callable[[float], Te
 
 
 def _error(task: Task, part: str, design: Callable[[Tensor], Tensor], weights: Tensor) -> float:
-    past, _, truth = windows(task, part, 4)
+    def forecast(x: Tensor, _: Tensor, horizon: int) -> Tensor:
+        flat = design(x) @ weights
+        return flat.view(len(x), horizon, -1) if design is every_channel else flat.mT
+
+    return _mean_square(task, windows(task, part, 4), 128, forecast)
+
+
+def _mean_square(
+    task: Task, data: tuple[Tensor, ...], rows: int, forecast: Callable[[Tensor, Tensor, int], Tensor]
+) -> float:
+    """Mean square error over what is not missing, so many windows at a time."""
     total, count = 0.0, 0
-    for x, y in zip(past.split(128), truth.split(128), strict=True):
-        forecast = design(x) @ weights
-        forecast = forecast.view_as(y) if design is every_channel else forecast.mT
-        error = (forecast - y)[~y.isnan()]
+    for x, seen, y in zip(*(part.split(rows) for part in data), strict=True):
+        error = (forecast(x, seen, task.horizon) - y)[~y.isnan()]
         total, count = total + float(error.square().sum()), count + error.numel()
     return total / count
 
@@ -127,8 +135,4 @@ WINDOW_REGRESSIONS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
 
 def in_window_error(task: Task, forecast: Callable[[Tensor, Tensor, int], Tensor]) -> float:
     """Test error of a regression that is fitted inside each look-back; every fourth scored window is read."""
-    total, count = 0.0, 0
-    for x, seen, y in zip(*(part.split(32) for part in windows(task, "test", 16)), strict=True):
-        error = (forecast(x, seen, task.horizon) - y)[~y.isnan()]
-        total, count = total + float(error.square().sum()), count + error.numel()
-    return total / count
+    return _mean_square(task, windows(task, "test", 16), 32, forecast)

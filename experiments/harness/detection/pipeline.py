@@ -75,7 +75,7 @@ class Study:
             for recording in self.cohort.groups[group]:
                 results.setdefault(group, []).append((recording, *score(recording)))
         threshold = best_threshold(results[calibration], self.effort.rules)
-        report = self.report([_result(*each, threshold, self.effort.rules) for each in results[test]])
+        report = self.report([result_of(*each, threshold, self.effort.rules) for each in results[test]])
         row = summary_row(name, report, self.seed)
         return row | {
             "configuration": short_name(name),
@@ -144,7 +144,7 @@ class Study:
     ) -> list[RecordingResult]:
         """Detections in a group's recordings with their reference."""
         return [
-            _result(*each, threshold, self.effort.rules) for each in self._probabilities(configuration, model, group)
+            result_of(*each, threshold, self.effort.rules) for each in self._probabilities(configuration, model, group)
         ]
 
     def _probabilities(
@@ -277,13 +277,14 @@ def summary_row(row: str, report: CohortReport, seed: int) -> dict[str, Any]:
     }
 
 
-def _result(
+def result_of(
     recording: Recording,
     probabilities: npt.NDArray[np.float64],
     starts: npt.NDArray[np.float64],
     threshold: float,
     rules: RuleName,
 ) -> RecordingResult:
+    """A recording's probabilities and events with its true seizures."""
     return RecordingResult(
         recording.name,
         recording.subject_name,

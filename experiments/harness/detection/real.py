@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from harness.detection.baselines import INSTALLED, PUBLISHED
+from harness.detection.simulated import held
 from scipy.signal import resample
 from sklearn.metrics import roc_auc_score
 
@@ -119,18 +120,7 @@ def best_threshold(fold: Fold, scores: Scores) -> float:
 def background_of(source: Path | Recording, gain: float) -> Recording:
     """A recording times a factor."""
     recording = source if isinstance(source, Recording) else read_recording(source)
-    if gain == 1.0:
-        return recording
-    signal = gain * recording.read(0, recording.num_samples)
-    return Recording.from_array(
-        signal,
-        recording.sfreq,
-        list(recording.channel_names),
-        "µV",
-        name=recording.name,
-        subject=recording.subject,
-        seizures=recording.seizures,
-    )
+    return recording if gain == 1.0 else held(recording, lambda signal: gain * signal)
 
 
 @cache

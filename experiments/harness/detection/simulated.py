@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,10 +70,10 @@ def pretrained_on_simulated(config: MVPFormerConfig, training: Training, *, quic
     return MVPFormer.from_pretrained(folder)
 
 
-def held(recording: Recording) -> Recording:
-    """The recording with its signal in memory: a simulated one is computed anew whenever it is read."""
+def held(recording: Recording, change: Callable[[np.ndarray], np.ndarray] = np.asarray) -> Recording:
+    """The recording with its signal, or a change of it, in memory: a simulated one is computed at every reading."""
     return Recording.from_array(
-        recording.read(0, recording.num_samples),
+        change(recording.read(0, recording.num_samples)),
         recording.sfreq,
         recording.channel_names,
         "µV",

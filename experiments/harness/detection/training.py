@@ -12,7 +12,7 @@ from typing import Any, Literal
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from harness.quiet import silence
+from harness.quiet import QUIET, silence
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, Dataset, RandomSampler
@@ -224,6 +224,14 @@ class SpanData(pl.LightningDataModule):
         sampler = self.sampler(trainer.global_rank, trainer.world_size)
         batches = EndlessBatches(sampler, self.batch_size, lambda: trainer.lightning_module.batches_done)
         return DataLoader(self.dataset, batch_sampler=batches, collate_fn=collate)
+
+
+def quiet_trainer(steps: int, *callbacks: pl.Callback) -> pl.Trainer:
+    """A trainer on the processor that validates, shows and keeps nothing."""
+    return pl.Trainer(
+        max_steps=steps, callbacks=[*callbacks], devices=1, enable_checkpointing=False, use_distributed_sampler=False,
+        limit_val_batches=0, gradient_clip_val=1.0, **QUIET,
+    )  # fmt: skip
 
 
 def _fit(module: pl.LightningModule, data: Any, training: Training) -> None:

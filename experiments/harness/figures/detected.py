@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import numpy as np
+from harness.detection.pipeline import result_of
 from harness.figures.style import BLUE, GREEN, GREY, ORANGE, RED
 
 from mvpa_ts.ieeg import Detector, simulate_cohort
 from mvpa_ts.ieeg.scoring.cohort import CohortReport, cohort_report
 from mvpa_ts.ieeg.scoring.kappa import EXPERT_KAPPA, convergence
-from mvpa_ts.ieeg.scoring.results import RecordingResult, SubjectResult
+from mvpa_ts.ieeg.scoring.results import SubjectResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,16 +34,7 @@ class Detected:
         results = []
         for recording in subjects:
             detection = detector.detect(recording)
-            result = RecordingResult(
-                recording.name,
-                str(recording.subject),
-                recording.duration,
-                detection.starts,
-                detection.probabilities,
-                [*recording.seizures],
-                detection.events,
-                detection.threshold,
-            )
+            result = result_of(recording, detection.probabilities, detection.starts, detection.threshold, "paper")
             results.append(SubjectResult(result.subject, [result], "paper"))
         return cohort_report(results, seed=0)
 

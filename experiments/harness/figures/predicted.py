@@ -7,11 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import lightning.pytorch as pl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
+from harness.detection.training import quiet_trainer
 from harness.figures.style import REFERENCE_COLOURS
 from matplotlib.ticker import MaxNLocator
 
@@ -57,22 +57,9 @@ class Predicted:
     @cached_property
     def models(self) -> tuple[MVPFormer, MVPFormer]:
         """Before and after."""
-        steps = 4 if self.quick else 200
         config = mvpformer_tiny(context=self.context)
         before, after = (PretrainingModule(config, learning_rate=1e-3, warmup_steps=2, seed=1) for _ in range(2))
-        trainer = pl.Trainer(
-            max_steps=steps,
-            accelerator="cpu",
-            devices=1,
-            logger=False,
-            enable_checkpointing=False,
-            enable_model_summary=False,
-            enable_progress_bar=False,
-            use_distributed_sampler=False,
-            limit_val_batches=0,
-            gradient_clip_val=1.0,
-        )
-        trainer.fit(after, self.data)
+        quiet_trainer(4 if self.quick else 200).fit(after, self.data)
         return before.model.eval(), after.model.eval()
 
     @cached_property

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 from harness.forecasting.zero_shot_sets import CONTEXT, EvaluationSet
+from harness.quiet import QUIET
 
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.pretrained.base import LEVELS
@@ -112,8 +113,7 @@ def trained(model: str) -> Callable[[str], Forecast]:
                 lookback = int(min(CONTEXT // 2, max(of.horizon, 2 * of.season), len(values) - 2 * of.horizon - 1))
                 common = {
                     "h": of.horizon, "input_size": max(lookback, 4), "max_steps": 500, "loss": MQLoss(quantiles=LEVELS),
-                    "enable_progress_bar": False, "enable_model_summary": False, "logger": False,
-                    "accelerator": "cpu", "random_seed": 1,
+                    "random_seed": 1, **QUIET,
                 }  # fmt: skip
                 if model == "NHITS":
                     chosen = models.NHITS(**common, scaler_type="standard")
