@@ -13,6 +13,13 @@ from mvpa_ts.attention.cache import KeyValueCache
 from mvpa_ts.attention.module import MVPAttention
 
 
+def zeroed(layer: nn.Linear) -> nn.Linear:
+    """The layer with weights and biases of zero: what it adds to begins as it is."""
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
 class SwiGLU(nn.Module):
     """Gated MLP ``W2 (silu(Wg x) · Wu x)`` without biases."""
 
@@ -91,3 +98,28 @@ class MVPAStack(nn.Module):
             else:
                 x = block(x, self.time_codebook, self.channel_codebook, **masks)
         return self.norm(x)
+
+
+def stack_of_whole_windows(config: Any, time_rows: int, channel_rows: int, **distance: Any) -> MVPAStack:
+    """The stack of a network that reads a window at once, by the sizes in its configuration.
+
+    `distance` are options of `MVPAttention` for the distance of channels.
+    """
+    blocks = [
+        ParallelBlock(
+            MVPAttention(
+                config.dim,
+                config.num_heads,
+                causal=False,
+                components=config.components,
+                dropout=config.attention_dropout,
+                beyond="clamp",
+                **distance,
+            ),
+            SwiGLU(config.dim, config.mlp_dim, config.dropout),
+            config.dim,
+            config.dropout,
+        )
+        for _ in range(config.num_layers)
+    ]
+    return MVPAStack(blocks, config.dim, time_rows=time_rows, channel_rows=channel_rows)

@@ -6,13 +6,14 @@ import math
 import operator
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -38,6 +39,20 @@ def listed(texts: Sequence[str], most: int = 5) -> str:
     ('A1, A2', 'A1, A2 and 1 more')
     """
     return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if texts[most:] else "")
+
+
+def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """The second of all pairs by their first, in order.
+
+    Examples
+    --------
+    >>> grouped([("bad", "A1"), ("flat", "A2"), ("bad", "A3")])
+    {'bad': ['A1', 'A3'], 'flat': ['A2']}
+    """
+    groups: dict[K, list[T]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def read_fields(kind: type[T], values: Mapping[str, Any], source: object) -> T:

@@ -40,6 +40,7 @@ from harness.detection.settings import Cohort, Configuration, Effort
 from harness.detection.simulated import QUICK, SIMULATED, simulated_swec, write_nejedly
 from harness.tables import append_row, hardware, read_rows, results_folder
 
+from mvpa_ts.checks import grouped
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import read_recording
 from mvpa_ts.ieeg.datasets.cohort import PAPER_TEST, PAPER_TRAIN
@@ -191,14 +192,11 @@ def manual_channels(path: Path | None) -> dict[str, list[str]]:
     """Channels by subject from a table with the columns subject and channel."""
     if path is None:
         return {}
-    chosen: dict[str, list[str]] = {}
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
         if missing := {"subject", "channel"} - set(reader.fieldnames or []):
             raise ValueError(f"{path} must have the columns subject and channel, it lacks {', '.join(sorted(missing))}")
-        for row in reader:
-            chosen.setdefault(row["subject"], []).append(row["channel"])
-    return chosen
+        return grouped((row["subject"], row["channel"]) for row in reader)
 
 
 def swec_cohort(folder: Path, manual: Path | None = None) -> Cohort:

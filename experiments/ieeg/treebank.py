@@ -43,6 +43,7 @@ from harness.tables import hardware, read_rows, results_folder
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from torch.utils.data import Dataset
 
+from mvpa_ts.checks import grouped
 from mvpa_ts.files import replaced, write_text
 from mvpa_ts.ieeg import MVPFormer, Preprocessing, mvpformer_tiny
 from mvpa_ts.ieeg.datasets.treebank import read_treebank, read_words
@@ -82,9 +83,7 @@ def main() -> None:
             for key in keys:
                 simulate_trial(root / "pitch", *key, *size, True)
         print(f"no trial in MVPA_TS_DATA: made-up ones in {root}", flush=True)
-    subjects: dict[str, list[Path]] = {}
-    for path in trials:
-        subjects.setdefault(path.stem.split("_trial")[0], []).append(path)
+    subjects = grouped((path.stem.split("_trial")[0], path) for path in trials)
     name, model = load_model(arguments.model, output, quick=arguments.quick)
     protocols, splits = (arguments.protocols[:1], SPLITS[1:]) if arguments.quick else (arguments.protocols, SPLITS)
     table = results / f"treebank{'_simulated' if simulated else ''}.csv"

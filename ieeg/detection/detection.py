@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 _PACKAGES = ("mvpa-ts", "torch", "numpy", "scipy", "mne", "timescoring")
+# What run.json says of the model beside its name, as fields of `Provenance`.
+_OF_MODEL = ("weights", "model", "subject_in_training", "others_in_training", "own_threshold")
 
 # Why a channel was not used, by the way of selection.
 NOT_SELECTED = {
@@ -351,14 +353,7 @@ class Detection:
             "online": {"k": online.k, "n": online.n, "latency": list(online.latency())},
             "preprocessing": dict(source.preprocessing),
             "channels": {"used": list(self.channel_names), "dropped": dict(source.dropped)},
-            "model": {
-                "name": source.model_name,
-                "weights": source.weights,
-                "model": None if source.model is None else dict(source.model),
-                "subject_in_training": source.subject_in_training,
-                "others_in_training": source.others_in_training,
-                "own_threshold": source.own_threshold,
-            },
+            "model": {"name": source.model_name, **{name: getattr(source, name) for name in _OF_MODEL}},
             "versions": {
                 "python": platform.python_version(),
                 **{name: importlib.metadata.version(name) for name in _PACKAGES},
@@ -409,32 +404,30 @@ def read_detection(folder: str | os.PathLike[str]) -> Detection:
     if classes := saved.classes_of(run):
         raise ValueError(f"{folder} holds spans of {', '.join(classes)}, and seizures are needed here")
     starts, probabilities = saved.read_probabilities(folder, run)
-    duration, reference = run["recording"]["duration"], folder / saved.REFERENCE
+    recording, reference = run["recording"], folder / saved.REFERENCE
+    # Earlier versions said nothing of other recordings.
+    model = {"others_in_training": False, **run["model"]}
     # JSON has no infinity.
     rules: dict[str, Any] = {name: math.inf if value == "none" else value for name, value in run["rules"].items()}
     return Detection(
         probabilities,
         starts,
-        read_seizures(folder / saved.EVENTS, duration),
+        read_seizures(folder / saved.EVENTS, recording["duration"]),
         tuple(Skipped(**stretch) for stretch in run["skipped"]),
-        duration,
+        recording["duration"],
         tuple(run["channels"]["used"]),
         EventRules(**rules),
         Provenance(
-            run["recording"]["name"],
-            run["recording"]["subject"],
-            run["recording"]["sfreq"],
+            recording["name"],
+            recording["subject"],
+            recording["sfreq"],
             run["preprocessing"],
             run["channels"]["dropped"],
-            run["model"]["weights"],
-            run["model"]["model"],
-            run["model"].get("name"),
-            run["model"].get("subject_in_training"),
-            run["recording"].get("implausible_samples", 0),
-            tuple(run["recording"].get("notes", ())),
-            run["model"].get("own_threshold"),
-            run["model"].get("others_in_training", False),
-            tuple(run["recording"].get("left_out", ())),
+            model_name=model.get("name"),
+            implausible_samples=recording.get("implausible_samples", 0),
+            notes=tuple(recording.get("notes", ())),
+            left_out=tuple(recording.get("left_out", ())),
+            **{name: model.get(name) for name in _OF_MODEL},
         ),
-        read_seizures(reference, duration) if reference.is_file() else None,
+        read_seizures(reference, recording["duration"]) if reference.is_file() else None,
     )

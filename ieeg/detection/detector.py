@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import keep_whole, warn
 from mvpa_ts.ieeg.constants import MARKED_BAD, SEGMENT_SECONDS, check_rate
 from mvpa_ts.ieeg.detection import networks
 from mvpa_ts.ieeg.detection.detection import NOT_SELECTED, Detection, Provenance, Skipped
@@ -100,13 +99,9 @@ class Detector:
         names = isinstance(channels, list) and channels and all(isinstance(name, str) for name in channels)
         if not names and channels not in ("auto", "all"):
             raise ValueError(f"channels must be 'auto', 'all' or a list of names, got {channels!r}")
-        try:
-            # NumPy's integers count, and 2.5 or "4" do not.
-            whole = operator.index(batch_size)
-        except TypeError:
-            raise ValueError(f"batch_size must be a whole number, got {batch_size!r}") from None
-        if whole < 1:
-            raise ValueError(f"batch_size must be at least 1, got {whole}")
+        self.batch_size = batch_size
+        # NumPy's integers count, and 2.5 or "4" do not.
+        keep_whole(self, 1, "batch_size")
         check_rate(changed_preprocessing(Preprocessing(), preprocessing).sfreq)
         self.device = checked_device(device)
         self.rules = event_rules(rules)
@@ -125,7 +120,6 @@ class Detector:
         if threshold is None and not isinstance(rules, EventRules):
             self.rules = dataclasses.replace(self.rules, threshold=self.own_threshold)
         self.channels = channels
-        self.batch_size = whole
 
     def _load(self, model: networks.Networks) -> float:
         """Load the networks, and give the threshold that they ask for."""

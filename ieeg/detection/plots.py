@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -34,6 +34,8 @@ LONGEST_STRIP = 20
 GRID_COLUMNS = 8
 # Channels drawn at most; more cannot be told apart on a page.
 MAX_TRACES = 32
+# Channels that the map of an onset lists.
+LISTED = 8
 
 
 @styled
@@ -54,19 +56,9 @@ def plot_timeline(
     edges = np.append(starts, starts[-1] + SEGMENT_SECONDS) / unit
     axis.stairs(probabilities, edges, baseline=None, color=BLUE, linewidth=1)
     axis.axhline(threshold, color="0.3", linestyle="--", linewidth=0.8, label="threshold")
-    _shade(axis, events, unit, (0.0, 1.0), DETECTED, "detected")
-    if reference is not None:
-        _shade(axis, reference, unit, (1.02, 1.07), REFERENCE, "reference")
-    for index, (onset, offset) in enumerate(skipped):
-        axis.axvspan(
-            onset / unit,
-            offset / unit,
-            facecolor="none",
-            edgecolor="0.6",
-            hatch="///",
-            linewidth=0,
-            label="skipped" if index == 0 else None,
-        )
+    _shade(axis, events, unit, (0.0, 1.0), "detected", color=DETECTED, alpha=0.25)
+    _shade(axis, reference or (), unit, (1.02, 1.07), "reference", color=REFERENCE, alpha=0.9)
+    _shade(axis, skipped, unit, (-0.02, 1.09), "skipped", facecolor="none", edgecolor="0.6", hatch="///")
     axis.set(xlabel=f"time ({name})", ylabel="seizure probability", ylim=(-0.02, 1.09), xlim=(0, edges[-1]))
     axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4)
     return figure
@@ -98,8 +90,9 @@ def plot_traces(
         axis.plot(*_envelope(times, values - row * step), color="k", linewidth=0.4)
     axis.set_yticks(-step * np.arange(len(rows)), [literal(segments.channel_names[row]) for row in rows])
     axis.tick_params(axis="y", labelsize=8)
-    _shade(axis, events, 1.0, (0.0, 1.0), DETECTED, "detected", of_axis=True)
-    _shade(axis, reference, 1.0, (0.97, 1.0), REFERENCE, "reference", of_axis=True)
+    height = axis.get_xaxis_transform()
+    _shade(axis, events, 1.0, (0.0, 1.0), "detected", color=DETECTED, alpha=0.25, transform=height)
+    _shade(axis, reference, 1.0, (0.97, 1.0), "reference", color=REFERENCE, alpha=0.9, transform=height)
     axis.set(xlabel="time (s)", xlim=(onset, offset), ylim=(-len(rows) * step, step))
     axis.set_title(f"{step:.0f} µV between channels", loc="right", fontsize=8)
     if axis.get_legend_handles_labels()[0]:
@@ -163,15 +156,13 @@ def plot_channel_map(
 
 
 @styled
-def plot_onset_map(onsets: OnsetMap, positions: Mapping[str, Sequence[float]] | None = None, count: int = 8) -> Figure:
+def plot_onset_map(onsets: OnsetMap, positions: Mapping[str, Sequence[float]] | None = None) -> Figure:
     """The first channels of an event with all measures, and where they lie if positions are known.
 
     Parameters
     ----------
     positions : mapping of name to (x, y, z), optional
         Drawn if every channel has one.
-    count : int
-        Channels that are listed.
 
     Raises
     ------
@@ -184,7 +175,7 @@ def plot_onset_map(onsets: OnsetMap, positions: Mapping[str, Sequence[float]] | 
     where = {plain_name(name): position for name, position in (positions or {}).items()}
     placed = bool(where) and all(plain_name(name) in where for name in onsets.channel_names)
     figure, axes = plt.subplots(1, 1 + placed, figsize=(WIDTH, 3.4), layout="constrained", squeeze=False)
-    axis, first = axes[0, 0], onsets.ranked[:count]
+    axis, first = axes[0, 0], onsets.ranked[:LISTED]
     measures = {"rise": onsets.rise, "epileptogenicity index": onsets.epileptogenicity}
     if onsets.scores is not None:
         measures["detector on this channel alone"] = onsets.scores
@@ -244,23 +235,13 @@ def _shade(
     events: Sequence[tuple[float, float]],
     unit: float,
     span: tuple[float, float],
-    colour: str,
     label: str,
-    *,
-    of_axis: bool = False,
+    **look: Any,
 ) -> None:
-    transform = axis.get_xaxis_transform() if of_axis else axis.transData
-    for index, (onset, offset) in enumerate(events):
-        axis.fill_between(
-            [onset / unit, offset / unit],
-            span[0],
-            span[1],
-            color=colour,
-            alpha=0.25 if span[1] - span[0] > 0.5 else 0.9,
-            linewidth=0,
-            transform=transform,
-            label=label if index == 0 else None,
-        )
+    stretches = [(onset / unit, (offset - onset) / unit) for onset, offset in events]
+    # No entry in the legend for what did not happen.
+    if stretches:
+        axis.broken_barh(stretches, (span[0], span[1] - span[0]), linewidth=0, label=label, **look)
 
 
 def _wire(name: str) -> tuple[str, int | None]:

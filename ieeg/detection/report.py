@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mvpa_ts.checks import listed
+from mvpa_ts.checks import grouped, listed
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import Flags, Floats
@@ -139,11 +139,8 @@ def _rules_in_words(rules: Mapping[str, Any]) -> str:
 
 def _skipped_in_words(skipped: Sequence[Mapping[str, Any]]) -> str:
     """Total and number of stretches for each reason, with the first few of them."""
-    by_reason: dict[str, list[Mapping[str, Any]]] = {}
-    for stretch in skipped:
-        by_reason.setdefault(stretch["reason"], []).append(stretch)
     words = []
-    for reason, stretches in by_reason.items():
+    for reason, stretches in grouped((stretch["reason"], stretch) for stretch in skipped).items():
         total = sum(stretch["offset"] - stretch["onset"] for stretch in stretches)
         places = listed([f"{stretch['onset']:.0f}–{stretch['offset']:.0f} s" for stretch in stretches])
         words.append(f"{total:.0f} s with {reason} ({places})")
@@ -164,9 +161,7 @@ def _preprocessing_in_words(preprocessing: Mapping[str, Any]) -> str:
 
 def _dropped_in_words(dropped: Mapping[str, str]) -> str:
     """Channels by the reason, each reason once."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in dropped.items():
-        by_reason.setdefault(reason, []).append(name)
+    by_reason = grouped((reason, name) for name, reason in dropped.items())
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()) or "none"
 
 

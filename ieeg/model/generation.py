@@ -120,7 +120,7 @@ def roll_out(model: MVPFormer, embeddings: Tensor, valid: Tensor, steps: int, *,
             generated.append(new)
             # The last prediction is not read back: nothing is predicted from it.
             if step + 1 < steps:
-                following.take(new, real)
+                following.take(new[None], real[None])
     finally:
         model.train(training)
     return torch.stack(generated)
@@ -131,11 +131,11 @@ class _Cached:
 
     def __init__(self, model: MVPFormer, embeddings: Tensor, valid: Tensor, context: int) -> None:
         self._stream = StreamingMVPFormer(model, embeddings.shape[1], context)
-        for row, mask in zip(embeddings, valid, strict=True):
-            self.take(row, mask)
+        self.take(embeddings, valid)
 
     def take(self, embeddings: Tensor, valid: Tensor) -> None:
-        self.features = self._stream.step_embeddings(embeddings, valid)
+        for row, mask in zip(embeddings, valid, strict=True):
+            self.features = self._stream.step_embeddings(row, mask)
 
 
 class _Whole:
@@ -144,12 +144,9 @@ class _Whole:
     def __init__(self, model: MVPFormer, embeddings: Tensor, valid: Tensor, context: int) -> None:
         self._model, self._context = model, context
         self._embeddings, self._valid = embeddings[:0], valid[:0]
-        self._extend(embeddings, valid)
+        self.take(embeddings, valid)
 
     def take(self, embeddings: Tensor, valid: Tensor) -> None:
-        self._extend(embeddings[None], valid[None])
-
-    def _extend(self, embeddings: Tensor, valid: Tensor) -> None:
         self._embeddings = torch.cat([self._embeddings, embeddings])[-self._context :]
         self._valid = torch.cat([self._valid, valid])[-self._context :]
         self.features = self._model.decode(self._embeddings[None], token_mask=self._valid[None])[0, -1]

@@ -315,9 +315,7 @@ def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, 
         The recording's file.
     """
     path = Path(path)
-    stem = path.name.partition(".")[0]
-    for suffix in ("_ieeg", "_eeg"):
-        stem = stem.removesuffix(suffix)
+    stem = path.name.partition(".")[0].removesuffix("_ieeg").removesuffix("_eeg")
     table = path.parent / f"{stem}_electrodes.tsv"
     if not table.is_file():
         subject = stem.partition("_")[0]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from mvpa_ts.checks import grouped
+
 _PREFIX = re.compile(r"^(EEG|SEEG|ECOG|IEEG|POL)[ _-]+", re.IGNORECASE)
 _SUFFIX = re.compile(r"[ _-]+(REF|G2|LE|AVG?)$", re.IGNORECASE)
 # Amplifiers' names for other signals than the brain's: with a number, a side, a reference or a second name, or the
@@ -65,9 +67,7 @@ def in_recording_order(chosen: Iterable[str], names: Sequence[str]) -> tuple[str
     ('EEG A1-Ref', 'EEG A2-Ref')
     """
     order = {name: i for i, name in enumerate(names)}
-    plain: dict[str, list[str]] = {}
-    for name in names:
-        plain.setdefault(plain_name(name), []).append(name)
+    plain = grouped((plain_name(name), name) for name in names)
     meant = []
     for name in chosen:
         alike = plain.get(plain_name(name), [])

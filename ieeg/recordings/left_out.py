@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from mvpa_ts.checks import grouped
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.recordings.reading import linked_recordings, other_recordings
 
@@ -32,9 +33,7 @@ def of_recording(name: str, dropped: Mapping[str, str], left_out: Sequence[str],
     >>> of_recording("night", {"EKG1": "no electrode", "A2": "marked bad", "EKG2": "no electrode"}, [], [])
     [('night', 'channels EKG1, EKG2', 'no electrode'), ('night', 'channel A2', 'marked bad')]
     """
-    channels: dict[str, list[str]] = {}
-    for channel, reason in dropped.items():
-        channels.setdefault(reason, []).append(channel)
+    channels = grouped((reason, channel) for channel, reason in dropped.items())
     rows = [(name, f"channel{'s' * (len(of) > 1)} {', '.join(of)}", reason) for reason, of in channels.items()]
     return [*rows, *((name, "", text) for text in left_out), *((name, DOUBTED, note) for note in notes)]
 
@@ -62,9 +61,7 @@ def listing(rows: Iterable[Row], table: Path | None = None) -> list[str]:
     >>> listing([("a", "channel EKG", "no electrode"), ("b", "channel EKG", "no electrode"), ("c.trc", "", "not read")])
     ['left out:', '  a, b: channel EKG (no electrode)', '  c.trc: not read']
     """
-    names: dict[tuple[str, str], list[str]] = {}
-    for name, what, why in rows:
-        names.setdefault((what, why), []).append(name)
+    names = grouped(((what, why), name) for name, what, why in rows)
     sections: dict[str, list[str]] = {"left out": [], DOUBTED: []}
     for (what, why), of in names.items():
         shared = ", ".join(of[:3]) + (f", … ({len(of)} in all)" if of[3:] else "")

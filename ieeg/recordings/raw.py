@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mvpa_ts.checks import listed, warn
+from mvpa_ts.checks import grouped, listed, warn
 from mvpa_ts.ieeg.events import Floats
 from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import OTHER_TYPE, natural_order, not_eeg, plain_name
@@ -229,10 +229,8 @@ def eeg_channels(
     bad = set(raw.info["bads"])
     chosen: dict[str, str] = {}
     if channels is not None:
-        plain: dict[str, list[str]] = {}
         # With or without prefix and reference, as users see the names in their viewer.
-        for channel in raw.ch_names:
-            plain.setdefault(plain_name(channel), []).append(channel)
+        plain = grouped((plain_name(channel), channel) for channel in raw.ch_names)
         for wanted in channels:
             matches = [wanted] if wanted in raw.ch_names else plain.get(plain_name(wanted), [])
             if len(matches) != 1:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from numpy.typing import ArrayLike
 
-from mvpa_ts.checks import listed, warn
+from mvpa_ts.checks import grouped, listed, warn
 from mvpa_ts.ieeg.recordings import bids, edf, headers
 from mvpa_ts.ieeg.recordings.annotations import (
     OPEN_SECONDS,
@@ -348,22 +348,16 @@ def warn_of_shared_names(files: Iterable[Path]) -> None:
     These are files of one name in different folders outside BIDS, and subjects of one name in several BIDS data sets.
     """
     files = [*files]
-    data_sets: dict[str, set[Path]] = {}
-    for file in files:
-        if (location := bids.bids_path(file)) is not None:
-            data_sets.setdefault(f"sub-{location.subject}", set()).add(Path(location.root))
-    if several := {subject: sorted(roots) for subject, roots in data_sets.items() if len(roots) > 1}:
+    locations = [location for file in files if (location := bids.bids_path(file)) is not None]
+    data_sets = grouped((f"sub-{location.subject}", Path(location.root)) for location in locations)
+    if several := {subject: sorted({*roots}) for subject, roots in data_sets.items() if len({*roots}) > 1}:
         subject, roots = next(iter(several.items()))
         others = f" (and {len(several) - 1} more names)" if len(several) > 1 else ""
         warn(
             f"{subject}{others} of {roots[0]} and of {roots[1]} counts as one subject: if they are different people, "
             "give them different names, or take the BIDS data sets one by one"
         )
-    named: dict[str, list[Path]] = {}
-    for file in files:
-        if not _is_swec(file):
-            named.setdefault(_stem(file), []).append(file)
-    for name, alike in named.items():
+    for name, alike in grouped((_stem(file), file) for file in files if not _is_swec(file)).items():
         alike = [file for file in alike if bids.bids_path(file) is None] if len(alike) > 1 else alike
         if len({file.parent for file in alike}) > 1:
             warn(

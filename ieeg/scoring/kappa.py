@@ -30,10 +30,8 @@ def cohen_kappa(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     return float(_kappa(truth[None], positive[None])[0])
 
 
-def kappa_interval(
-    labels: npt.ArrayLike, predictions: npt.ArrayLike, confidence: float = 0.95
-) -> tuple[float, float, float]:
-    """Compute kappa of a whole recording, and its interval from the standard error of Fleiss, Cohen & Everitt (1969).
+def kappa_interval(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> tuple[float, float, float]:
+    """Compute kappa of a whole recording, and its 95 % interval by the standard error of Fleiss, Cohen, Everitt (1969).
 
     The standard error assumes independent segments. Neighbouring segments are alike, so the true interval is wider.
     For an interval over subjects use the bootstrap of the cohort report.
@@ -63,7 +61,7 @@ def kappa_interval(
     off_diagonal = sum(joint[i, 1 - i] * (columns[i] + rows[1 - i]) ** 2 for i in (0, 1)) * (1 - observed) ** 2
     correction = (observed * expected - 2 * expected + observed) ** 2
     variance = max(diagonal + off_diagonal - correction, 0.0) / (len(truth) * (1 - expected) ** 4)
-    margin = float(norm.ppf(0.5 + confidence / 2)) * math.sqrt(variance)
+    margin = float(norm.ppf(0.975)) * math.sqrt(variance)
     return kappa, max(kappa - margin, -1.0), min(kappa + margin, 1.0)
 
 
@@ -193,15 +191,10 @@ def convergence(values: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArra
     array([[0.5  ,   nan],
            [0.6  , 0.196]])
     """
-    defined = np.asarray(values, dtype=np.float64)
-    defined = defined[~np.isnan(defined)]
-    count = np.arange(1, len(defined) + 1)
-    mean = np.cumsum(defined) / count
-    # Rounding may leave a variance below zero.
-    squares = np.maximum(np.cumsum(defined**2) - count * mean**2, 0.0)
-    margin = np.full(len(defined), np.nan)
-    margin[1:] = 1.96 * np.sqrt(squares[1:] / (count[1:] - 1) / count[1:])
-    return np.stack([mean, margin], axis=1)
+    import pandas as pd
+
+    so_far = pd.Series(values, dtype=np.float64).dropna().expanding()
+    return np.stack([so_far.mean(), 1.96 * so_far.std() / np.sqrt(so_far.count())], axis=1)
 
 
 def _strata(truth: npt.NDArray[np.bool_], size: int) -> list[tuple[npt.NDArray[np.intp], int]]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import lightning.pytorch as pl
 from torch.utils.data import BatchSampler, DataLoader, Sampler
 
-from mvpa_ts.checks import listed, warn
+from mvpa_ts.checks import keep_whole, listed, warn
 from mvpa_ts.ieeg.model.seen_subjects import recording_hash
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import with_channels
@@ -159,13 +159,8 @@ class RecordingDataModule(pl.LightningDataModule):
                 "validation_recordings replaces validation_subjects and needs recordings: set "
                 "validation_subjects to [] and simulation to null"
             )
-        for name, value in (("context", context), ("windows", windows), ("batch_size", batch_size)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
         if channels != "all" and (isinstance(channels, str) or channels < 1):
             raise ValueError(f"channels must be 'all' or a number of at least 1, got {channels!r}")
-        if workers < 0:
-            raise ValueError(f"workers must be at least 0, got {workers}")
         check_balance(balance)
         self.sources = recordings
         self.simulation = simulation
@@ -178,6 +173,8 @@ class RecordingDataModule(pl.LightningDataModule):
         self.channels = channels
         self.in_memory = in_memory
         self.workers = workers
+        keep_whole(self, 1, "context", "windows", "batch_size")
+        keep_whole(self, 0, "workers")
         self.allow_duplicates = allow_duplicates
         self.subjects = subjects
         self.reading = {"unit": unit, "rate": rate, "truncated": truncated, "seizure_words": tuple(seizure_words)}

@@ -63,8 +63,9 @@ class PretrainingModule(TrainingModule):
     >>> from mvpa_ts.ieeg.training.pretraining import PretrainingModule
     >>> module = PretrainingModule(mvpformer_tiny(context=4), warmup_steps=10)
     >>> batch = {"signal": torch.randn(2, 3, 5 * 2560), "subject": ["a", "b"], "start": torch.zeros(2)}
-    >>> module.loss_and_accuracy(batch, torch.Generator().manual_seed(0))[0].shape
-    torch.Size([])
+    >>> loss, accuracy, predictions = module.loss_and_accuracy(batch, torch.Generator().manual_seed(0))
+    >>> loss.shape, predictions
+    (torch.Size([]), 24)
     """
 
     task = "pretrain"
@@ -101,13 +102,8 @@ class PretrainingModule(TrainingModule):
 
     def loss_and_accuracy(
         self, batch: Mapping[str, Any], generator: torch.Generator, *, shared: int = 0
-    ) -> tuple[Tensor, Tensor]:
-        """Compute InfoNCE of all windows, and the share of predictions closer to their target than to all negatives."""
-        return self._loss_of_windows(batch, generator, shared)[:2]
-
-    def _loss_of_windows(
-        self, batch: Mapping[str, Any], generator: torch.Generator, shared: int
     ) -> tuple[Tensor, Tensor, int]:
+        """Compute InfoNCE of all windows, the share of predictions nearest to their target, and how many there are."""
         windows = batch["signal"].shape[2] // SEGMENT_SAMPLES - self.architecture.context
         return self._contrast(batch, *predict_windows(self.model, batch, windows), generator, shared)
 
@@ -144,7 +140,7 @@ class PretrainingModule(TrainingModule):
     def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:
         """Compute the loss of a batch; log ``train/loss`` and ``train/accuracy``."""
         generator = self.generator("negatives", self.batches_done, self.global_rank)
-        loss, accuracy, count = self._loss_of_windows(batch, generator, self.shared_negatives)
+        loss, accuracy, count = self.loss_and_accuracy(batch, generator, shared=self.shared_negatives)
         size = batch["signal"].shape[0]
         self.log("train/loss", loss, prog_bar=True, batch_size=size)
         self.log("train/accuracy", accuracy, batch_size=size)
@@ -158,14 +154,13 @@ class PretrainingModule(TrainingModule):
 
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
         """Compute loss and three-reference similarity of the first window of each span."""
-        embeddings, prediction, real = _predict_with_references(self.model, batch)
+        predicted = _predict_with_references(self.model, batch)
         generator = self.generator("validation", batch_idx, self.global_rank)
-        loss, accuracy, _ = self._contrast(batch, embeddings, prediction, real, generator)
-        size = len(embeddings)
+        loss, accuracy, _ = self._contrast(batch, *predicted, generator)
+        size = len(batch["signal"])
         self.log("validation/loss", loss, prog_bar=True, sync_dist=True, batch_size=size)
         self.log("validation/accuracy", accuracy, sync_dist=True, batch_size=size)
-        measured = similarity.three_reference_similarity(prediction, embeddings, real=real, generator=generator)
-        self._rows.append(similarity.rows_of(measured, batch["ictal"], batch["subject"], _names(batch), batch["start"]))
+        self._rows.append(_similarity_rows(batch, *predicted, generator))
 
     def on_validation_epoch_end(self) -> None:
         """Log mean similarities over all processes; `similarity` holds them by segment."""
@@ -237,7 +232,9 @@ def measure_similarity(model: MVPFormer, batches: Iterable[Mapping[str, Any]], s
     model.eval()
     with torch.inference_mode():
         for number, batch in enumerate(batches):
-            rows.append(_similarity_rows(model, batch, stream_seed(seed, "references", number)))
+            predicted = _predict_with_references(model, batch)
+            generator = torch.Generator(predicted[0].device).manual_seed(stream_seed(seed, "references", number))
+            rows.append(_similarity_rows(batch, *predicted, generator))
     model.train(training)
     return similarity.Similarity(rows)
 
@@ -253,9 +250,9 @@ def _predict_with_references(model: MVPFormer, batch: Mapping[str, Any]) -> tupl
     return predict_windows(model, batch, 1)
 
 
-def _similarity_rows(model: MVPFormer, batch: Mapping[str, Any], seed: int) -> similarity.Rows:
-    embeddings, prediction, real = _predict_with_references(model, batch)
-    generator = torch.Generator(embeddings.device).manual_seed(seed)
+def _similarity_rows(
+    batch: Mapping[str, Any], embeddings: Tensor, prediction: Tensor, real: Tensor, generator: torch.Generator
+) -> similarity.Rows:
     measured = similarity.three_reference_similarity(prediction, embeddings, real=real, generator=generator)
     return similarity.rows_of(measured, batch["ictal"], batch["subject"], _names(batch), batch["start"])
 

@@ -173,17 +173,16 @@ class Similarity:
     def __init__(self, rows: Sequence[Rows]) -> None:
         import pandas as pd
 
-        values = [value for batch in rows for value in batch.values]
-        frame = pd.DataFrame(values, columns=[*REFERENCES], dtype=float)
+        facts = ["subject", "recording", "start"]
         # Rows of segments, not means of batches: subjects have different numbers of segments, and each counts once in
         # the end.
-        frame.insert(0, "state", [STATES[state] for batch in rows for state in batch.state])
-        frame.insert(0, "start", [start for batch in rows for start in batch.start])
-        frame.insert(0, "recording", [name for batch in rows for name in batch.recording])
-        frame.insert(0, "subject", [name for batch in rows for name in batch.subject])
+        segments = [
+            (*row, STATES[state], *values) for batch in rows for *row, state, values in zip(*batch, strict=True)
+        ]
+        frame = pd.DataFrame(segments, columns=[*facts, "state", *REFERENCES])
         # A distributed sampler may repeat a span to fill the last batch.
-        frame = frame.drop_duplicates(["subject", "recording", "start"], ignore_index=True)
-        self.segments: pd.DataFrame = frame
+        frame = frame.drop_duplicates(facts, ignore_index=True)
+        self.segments: pd.DataFrame = frame.astype(dict.fromkeys(REFERENCES, float))
 
     def table(self) -> pd.DataFrame:
         """Average over each subject in each state: subject, state, segments, true, two_step, random."""

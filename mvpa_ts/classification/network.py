@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvpa_ts.attention.functional import check_floats
-from mvpa_ts.attention.module import MVPAttention
-from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
+from mvpa_ts.blocks import stack_of_whole_windows
 from mvpa_ts.classification.configuration import ClassificationConfig
 from mvpa_ts.classification.kernels import KernelPath
 from mvpa_ts.classification.views import series_views
@@ -108,17 +107,7 @@ class TokenEncoder(nn.Module):
         self.merge = nn.Linear(W * config.segment_stride, D)
         self.channel_embedding = nn.Parameter(torch.randn(C, D) * 0.02)
         self.segment_embedding = nn.Parameter(torch.randn(config.segments, 1, D) * 0.02)
-        blocks = [
-            ParallelBlock(
-                MVPAttention(D, config.num_heads, causal=False, components=config.components,
-                             dropout=config.attention_dropout, beyond="clamp"),
-                SwiGLU(D, config.mlp_dim, config.dropout),
-                D,
-                config.dropout,
-            )
-            for _ in range(config.num_layers)
-        ]  # fmt: skip
-        self.stack = MVPAStack(blocks, D, time_rows=2 * config.segments - 1, channel_rows=C)
+        self.stack = stack_of_whole_windows(config, 2 * config.segments - 1, C)
         self.embedding_size = 2 * C * D
 
     def forward(self, level: Tensor, shape: Tensor, mask: Tensor) -> Tensor:

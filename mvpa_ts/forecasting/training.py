@@ -111,11 +111,10 @@ class ForecasterTraining:
     def __post_init__(self) -> None:
         keep_whole(self, 0, "steps")
         keep_whole(self, 1, "epochs", "batch_size", "patience")
-        check_positive(self, "learning_rate", "linear_learning_rate", "full_rate_steps", "clip")
+        check_positive(self, "learning_rate", "linear_learning_rate", "full_rate_steps", "clip", "weight_averaging")
         check_not_negative(
             self, "weight_decay", "horizon_decay", "cycle_strength", "reversion_strength", "ridge", "frequency_weight"
         )
-        check_positive(self, "weight_averaging")
         check_flags(self, "averaging_warm_up")
         if self.weight_averaging is not None and self.weight_averaging >= 1.0:
             raise ValueError(f"weight_averaging must be in (0, 1) or None, got {self.weight_averaging}")

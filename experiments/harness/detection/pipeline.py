@@ -22,6 +22,7 @@ from harness.detection.settings import SIZES, Cohort, Configuration, Effort
 from harness.detection.spread import SPREAD, spread
 from harness.detection.training import Training, augmented, finetune, pretrain, scale_initialisation
 
+from mvpa_ts.checks import grouped
 from mvpa_ts.files import write_json
 from mvpa_ts.ieeg import Detector, MVPFormer, MVPFormerConfig, Recording
 from mvpa_ts.ieeg.detection.rules import RuleName, probabilities_to_events
@@ -62,7 +63,7 @@ class Study:
         }
         return row, report
 
-    def baseline(self, name: str, test: str = "unseen") -> tuple[dict[str, Any], CohortReport]:
+    def baseline(self, name: str) -> tuple[dict[str, Any], CohortReport]:
         """A baseline's row: the threshold that is best on the calibration recordings, applied to the test.
 
         Where there are none, those that it learns from choose the threshold.
@@ -70,12 +71,12 @@ class Study:
         started = time.perf_counter()
         score = spread if name == SPREAD else BASELINES[name](self.cohort.groups["finetuning"])
         calibration = "calibration" if "calibration" in self.cohort.groups else "finetuning"
-        results: dict[str, list[Any]] = {}
-        for group in (calibration, test):
-            for recording in self.cohort.groups[group]:
-                results.setdefault(group, []).append((recording, *score(recording)))
-        threshold = best_threshold(results[calibration], self.effort.rules)
-        report = self.report([result_of(*each, threshold, self.effort.rules) for each in results[test]])
+        chosen_on, test = (
+            [(recording, *score(recording)) for recording in self.cohort.groups[group]]
+            for group in (calibration, "unseen")
+        )
+        threshold = best_threshold(chosen_on, self.effort.rules)
+        report = self.report([result_of(*each, threshold, self.effort.rules) for each in test])
         row = summary_row(name, report, self.seed)
         return row | {
             "configuration": short_name(name),
@@ -86,9 +87,7 @@ class Study:
 
     def report(self, results: Sequence[RecordingResult]) -> CohortReport:
         """Tables over the subjects of these results."""
-        by_subject: dict[str, list[RecordingResult]] = {}
-        for result in results:
-            by_subject.setdefault(result.subject, []).append(result)
+        by_subject = grouped((result.subject, result) for result in results)
         mode: Mode = self.effort.rules
         subjects = [SubjectResult(subject, parts, mode) for subject, parts in by_subject.items()]
         return cohort_report(subjects, swec_groups(by_subject), seed=self.seed)

@@ -9,6 +9,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from mvpa_ts.blocks import zeroed
 from mvpa_ts.forecasting.network.bounds import Bounded, checked_bounds
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network.fitted import FittedRegressions
@@ -60,10 +61,8 @@ class ForecastingNetwork(nn.Module):
             raise ValueError("bounds in per_channel need location_outputs=None: else not every output is a level")
         self.config, self.location_outputs = config, location_outputs
         outputs = config.horizon * config.num_outputs
-        self.linear = nn.Linear(config.lookback, outputs)
         # From zero (the window's mean) rather than at random: the noise of a random start outlives a short training.
-        nn.init.zeros_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
+        self.linear = zeroed(nn.Linear(config.lookback, outputs))
         if (channels := config.channels_with("matrix")) is not None:
             self.corrections = nn.Parameter(torch.zeros(channels, config.lookback, outputs))
         if config.cycle_length is not None:

@@ -7,8 +7,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mvpa_ts.attention.module import MVPAttention
-from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
+from mvpa_ts.blocks import stack_of_whole_windows, zeroed
 from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 from mvpa_ts.forecasting.network.regressions import CHUNK, FARTHEST, NAMES
 
@@ -51,43 +50,20 @@ class PatchEncoder(nn.Module):
         if config.reads_regressions:
             K, steps = len(NAMES), min(config.horizon, FARTHEST)
             self.embed_regressions = nn.Linear(K * steps + 2 * K + 2, D, bias=False)
-            self.score_head = nn.Linear(config.segments * D, -(-steps // CHUNK) * (K + 1))
-            nn.init.zeros_(self.score_head.weight)
-            nn.init.zeros_(self.score_head.bias)
+            self.score_head = zeroed(nn.Linear(config.segments * D, -(-steps // CHUNK) * (K + 1)))
         if config.feature_sizes.static:
             self.embed_static = nn.Linear(config.feature_sizes.static, D, bias=False)
         if config.feature_sizes.future:
             self.embed_future = nn.Linear(P * config.feature_sizes.future, D, bias=False)
             self.future_token = nn.Parameter(torch.randn(D) * 0.02)
-            self.future_head = nn.Linear(D, config.patch_stride * m)
-            nn.init.zeros_(self.future_head.weight)
-            nn.init.zeros_(self.future_head.bias)
-        blocks = [
-            ParallelBlock(
-                MVPAttention(
-                    D,
-                    config.num_heads,
-                    causal=False,
-                    components=config.components,
-                    dropout=config.attention_dropout,
-                    channel_distance=config.channel_distance,
-                    channel_window=config.channel_window,
-                    beyond="clamp",
-                ),
-                SwiGLU(D, config.mlp_dim, config.dropout),
-                D,
-                config.dropout,
-            )
-            for _ in range(config.num_layers)
-        ]
+            self.future_head = zeroed(nn.Linear(D, config.patch_stride * m))
+        distance = {"channel_distance": config.channel_distance, "channel_window": config.channel_window}
         segments = config.segments + config.future_segments
         channel_rows = config.max_channels if config.channel_distance == "absolute" else 2 * config.max_channels - 1
-        self.stack = MVPAStack(blocks, D, time_rows=2 * segments - 1, channel_rows=channel_rows)
+        self.stack = stack_of_whole_windows(config, 2 * segments - 1, channel_rows, **distance)
         self.dropout = nn.Dropout(config.dropout)
         self.head_dropout = nn.Dropout(config.head_dropout)
-        self.head = nn.Linear(config.segments * D, config.horizon * m)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
+        self.head = zeroed(nn.Linear(config.segments * D, config.horizon * m))
 
     def forward(
         self,

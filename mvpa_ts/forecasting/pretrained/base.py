@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvpa_ts.attention.functional import check_floats, check_mask
-from mvpa_ts.blocks import SwiGLU
+from mvpa_ts.blocks import SwiGLU, zeroed
 from mvpa_ts.forecasting.normalisation import location_scale, unit_of_windows
 from mvpa_ts.forecasting.pretrained import relations, trend_forecasts
 from mvpa_ts.forecasting.pretrained.attention import PanelAttention, PanelBlock
@@ -154,15 +154,12 @@ class BaseForecaster(nn.Module):
             for kind in config.blocks
         )
         self.norm = nn.RMSNorm(D, eps=1e-5)
-        self.weights = nn.Linear(D, (P // config.chunk_length) * K)
-        self.correction = nn.Linear(D, P)
+        self.weights = zeroed(nn.Linear(D, (P // config.chunk_length) * K))
+        self.correction = zeroed(nn.Linear(D, P))
         self.spread = nn.Linear(D, P * (len(LEVELS) - 1))
         self.error_weight = nn.Parameter(torch.tensor(4.0))
         # A regression on other series counts by how far it was ahead of the best forecast without them.
         self.advantage_weight = nn.Parameter(torch.full((len(relations.NAMES),), 8.0))
-        for layer in (self.weights, self.correction):
-            nn.init.zeros_(layer.weight)
-            nn.init.zeros_(layer.bias)
         nn.init.normal_(self.spread.weight, std=1e-3)
         scores = torch.special.ndtri(torch.tensor(LEVELS))
         steps = torch.diff(scores).expm1().log()  # softplus gives the distances of a normal distribution

@@ -88,7 +88,7 @@ def test_loss_is_that_of_windows_encoded_one_by_one(windows):
     # Without amplitude: its running level knows the span's segments before a window, and not what is masked.
     made = batch(windows)
     one = PretrainingModule(architecture(amplitude="none"), learning_rate=1e-3, warmup_steps=3, seed=5).eval()
-    loss, accuracy = one.loss_and_accuracy(made, torch.Generator().manual_seed(1))
+    loss, accuracy, _ = one.loss_and_accuracy(made, torch.Generator().manual_seed(1))
     real = made["token_mask"] & made["channel_mask"][:, None] & made["segment_mask"][..., None]
     samples = 2560
     predictions = []

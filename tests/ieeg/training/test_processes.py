@@ -28,7 +28,7 @@ class OfTwo(PretrainingModule):
         for rank in range(2):
             half = {name: values[rank::2] for name, values in batch.items()}
             generator = self.generator("negatives", self.batches_done, rank)
-            loss, _, count = self._loss_of_windows(half, generator, 0)
+            loss, _, count = self.loss_and_accuracy(half, generator)
             losses.append(loss * count)
             counts.append(count)
         self.batches_done += 1
