@@ -432,14 +432,7 @@ class MVPA(PanelModel):
             regressions.start(ordered)
             if self.network.fitted is not None and self._reads_units and losses.is_central(self.loss):
                 self._windows = replace(ordered, channel_inputs={**view.inputs, **ordered.channel_inputs})
-        if settings.ridge is not None:
-            start_in_closed_form(
-                self.network,
-                ordered,
-                ridge=settings.ridge,
-                cycle_strength=settings.cycle_strength,
-                reversion_strength=settings.reversion_strength,
-            )
+        start_in_closed_form(self.network, ordered, settings)
 
     def on_train_end(self) -> None:  # a hook of Lightning
         """Keep the average, and solve regressions on the rows of training beside the network that it is."""

@@ -113,7 +113,7 @@ def first_patients(
     return [s for s in segments if s.patient in chosen], [s for s in segments if s.patient not in chosen]
 
 
-def read_nejedly(segment: NejedlySegment, preprocessing: Preprocessing | None = None) -> Signal:
+def read_nejedly(segment: NejedlySegment) -> Signal:
     """Read the signal of a segment in the form that the encoder of the model takes.
 
     It is filtered and resampled like any recording. This gives 1536 samples at 512 Hz. Then 512 mirrored samples are
@@ -139,10 +139,9 @@ def read_nejedly(segment: NejedlySegment, preprocessing: Preprocessing | None = 
         if data.dtype.kind not in "fiu" or data.shape != (1, SAMPLES):
             raise ValueError(f"{segment.path}: data must be real numbers of shape (1, {SAMPLES}), got {data.dtype}")
     recording = Recording.from_array(data, SFREQ, ["x"], "µV", subject=segment.patient, name=segment.segment_id)
-    settings = Preprocessing(notch=None, reference=None) if preprocessing is None else preprocessing
-    stream = PreprocessedSignal(recording, settings)
+    stream = PreprocessedSignal(recording, Preprocessing(notch=None, reference=None))
     signal, _ = stream.read(0, stream.num_samples)
-    return pad_symmetrically(signal, round(SEGMENT_SECONDS * settings.sfreq))
+    return pad_symmetrically(signal, round(SEGMENT_SECONDS * stream.preprocessing.sfreq))
 
 
 def pad_symmetrically(signal: Signal, samples: int) -> Signal:

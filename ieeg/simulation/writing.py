@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mvpa_ts.files import replaced
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
@@ -179,8 +180,6 @@ def write_edf(recording: AnyRecording, path: str | os.PathLike[str]) -> Path:
         # Without a word of seizures a reader could not tell "none" from "nobody looked".
         annotations = [edfio.EdfAnnotation(0.0, recording.duration, "bckg")]  # SzCORE's word for no seizure
     edf = edfio.Edf(signals, data_record_duration=1, annotations=annotations)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    edf.write(partial)
-    partial.replace(path)
+    with replaced(path) as temporary:
+        edf.write(temporary)
     return path

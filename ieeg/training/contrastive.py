@@ -102,17 +102,7 @@ class Pool:
         return Pool(_gather(self.embeddings), _gather(self.counts), spans)
 
 
-def info_nce(
-    prediction: Tensor,
-    embeddings: Tensor,
-    *,
-    real: Tensor | None = None,
-    spans: Spans | None = None,
-    pool: Pool | None = None,
-    num_negatives: int = 30,
-    temperature: float = 0.1,
-    generator: torch.Generator | None = None,
-) -> Tensor:
+def info_nce(prediction: Tensor, embeddings: Tensor, **options: Any) -> Tensor:
     r"""Compute InfoNCE of next-segment predictions, with the positive in the denominator.
 
     .. math:: -\log \frac{\exp s_+}{\exp s_+ + \sum_{k=1}^{n} \exp s_k}, \quad
@@ -172,17 +162,7 @@ def info_nce(
     >>> bool(info_nce(perfect, embeddings) < info_nce(torch.randn_like(perfect), embeddings))
     True
     """
-    logits = contrastive_logits(
-        prediction,
-        embeddings,
-        real=real,
-        spans=spans,
-        pool=pool,
-        num_negatives=num_negatives,
-        temperature=temperature,
-        generator=generator,
-    )
-    return mean_loss(logits, prediction)
+    return mean_loss(contrastive_logits(prediction, embeddings, **options), prediction)
 
 
 def mean_loss(logits: Tensor, prediction: Tensor) -> Tensor:

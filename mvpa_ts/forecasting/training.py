@@ -285,14 +285,7 @@ def _start(model: nn.Module, windows: Windows, training: ForecasterTraining) -> 
             model.fitted.clear()  # trained further, the network learns by itself; they are solved again at the end
         if model.regressions is not None:
             model.regressions.start(windows)
-    if training.ridge is not None:
-        start_in_closed_form(
-            model,
-            windows,
-            ridge=training.ridge,
-            cycle_strength=training.cycle_strength,
-            reversion_strength=training.reversion_strength,
-        )
+    start_in_closed_form(model, windows, training)
     if isinstance(model, ForecastingNetwork) and model.unbounded:
         model.set_bounds(*windows.value_range())
 

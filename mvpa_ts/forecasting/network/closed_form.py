@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from einops import rearrange
@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from mvpa_ts.forecasting.network.network import ForecastingNetwork, phase_of_steps
 from mvpa_ts.forecasting.normalisation import location_scale
 from mvpa_ts.windows import Windows
+
+if TYPE_CHECKING:
+    from mvpa_ts.forecasting.training import ForecasterTraining
 
 _CORRECTION_RIDGE = 3.0
 # Windows that a closed-form start reads at least, where there are as many; neighbours are alike.
@@ -123,12 +126,14 @@ def least_squares_start(
     network.train(training)
 
 
-def start_in_closed_form(model: nn.Module, windows: Windows, **options: float) -> None:
-    """Call `least_squares_start` with its options on some of the windows, because neighbours are alike.
+def start_in_closed_form(model: nn.Module, windows: Windows, training: ForecasterTraining) -> None:
+    """Call `least_squares_start`, if the training has a `ridge`, on some of the windows, because neighbours are alike.
 
     Windows without a missing value are enough where there are some; otherwise all are read, with their masks. Raises
     ValueError if the model is no `ForecastingNetwork`, and where `least_squares_start` does.
     """
+    if training.ridge is None:
+        return
     if not isinstance(model, ForecastingNetwork):
         raise ValueError(f"ridge needs a ForecastingNetwork to start in closed form, got {type(model).__name__}")
     complete = windows.complete()
@@ -144,7 +149,8 @@ def start_in_closed_form(model: nn.Module, windows: Windows, **options: float) -
                 x, target = x - effects[:, : windows.lookback], target - effects[:, windows.lookback :]
             yield x, target, inputs["phase"], inputs["mask"], counted
 
-    least_squares_start(model, batches, **options)
+    strengths = {name: getattr(training, name) for name in ("ridge", "cycle_strength", "reversion_strength")}
+    least_squares_start(model, batches, **strengths)
 
 
 def _moments(
