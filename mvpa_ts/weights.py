@@ -132,15 +132,9 @@ def check_sizes(description: Mapping[str, Any], weights: Mapping[str, Tensor], s
 
 
 def built_for(build: Callable[[], Module], weights: Mapping[str, Tensor], source: object) -> Module:
-    """Make a module that holds these weights; raises a ValueError where its sizes do not fit them.
+    """Make a module that holds these weights; raises a ValueError, which names the source, where sizes do not fit them.
 
-    Parameters
-    ----------
-    build : callable
-        Makes the module. The first call is on the meta device, where it takes no memory.
-    weights : mapping of str to Tensor
-    source : object
-        Names the weights in errors.
+    `build` makes the module. The first call is on the meta device, where it takes no memory.
     """
     try:
         with torch.device("meta"):

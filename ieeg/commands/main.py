@@ -325,12 +325,7 @@ def reading_options(options: argparse.Namespace) -> dict[str, Any]:
 def read_named(path: str | os.PathLike[str], channels: str, **options: Any) -> Recording:
     """A recording with all its EEG channels, and those of --channels that are left out unless they are named.
 
-    Parameters
-    ----------
-    channels : str
-        Value of --channels.
-    **options
-        As `reading_options` gives them.
+    `channels` is the value of --channels; `reading_options` gives the others.
     """
     from mvpa_ts.ieeg.recordings.channels import in_recording_order
     from mvpa_ts.ieeg.recordings.reading import read_recording

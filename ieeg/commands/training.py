@@ -51,10 +51,7 @@ class TrainingTask:
 def run_training(arguments: Sequence[str], task: TrainingTask) -> None:
     """Train or validate as the command line and YAML files say, and say where the model is and what can follow.
 
-    Parameters
-    ----------
-    arguments : sequence of str
-        Of the command, after `with_named_configs`; without a subcommand they are those of "fit".
+    The arguments come from `with_named_configs`; without a subcommand they are those of "fit".
     """
     named = without_simulation(as_lists(arguments))
     if named[0] not in SUBCOMMANDS:
@@ -77,15 +74,10 @@ class ContextError(CommandError):
 
 
 class TrainingParser(LightningArgumentParser):
-    """A parser whose keys are written out, and that suggests one for a wrong key.
+    """A parser whose keys are written out, and that suggests one for a wrong key of the whole command line.
 
-    Parameters
-    ----------
-    arguments : sequence of str
-        The whole command line.
-    family : list of TrainingParser, optional
-        All parsers of the command: each joins it, as a subcommand's parser knows its own options only. jsonargparse
-        makes further ones for single values, without these two arguments.
+    All parsers of the command are a `family`, which each joins, as a subcommand's parser knows its own options only.
+    jsonargparse makes further ones for single values, without `arguments` and `family`.
     """
 
     def __init__(
@@ -110,13 +102,7 @@ class TrainingParser(LightningArgumentParser):
 
 
 class TrainingCLI(LightningCLI):
-    """One run of a training command; `files` is its folder.
-
-    Parameters
-    ----------
-    arguments : list of str
-        Of the command, with a subcommand.
-    """
+    """One run of a training command, whose arguments have a subcommand; `files` is its folder."""
 
     def __init__(self, task: TrainingTask, arguments: list[str]) -> None:
         self.task = task

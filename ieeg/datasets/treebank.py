@@ -190,14 +190,9 @@ def read_treebank(root: str | os.PathLike[str], subject: int, trial: int) -> Rec
 
 
 def trigger_samples(times: Floats, movie_time: Floats, index: NDArray[Any]) -> NDArray[np.int64]:
-    """Convert times of the film to samples: the sample of the nearest trigger, plus 2048 for each second from there.
+    """Convert times [n] of the film (s) to samples: that of the nearest trigger, plus 2048 for each second from there.
 
-    Parameters
-    ----------
-    times : array, shape (n,)
-        Seconds of film.
-    movie_time, index : array, shape (triggers,)
-        Film time and sample of each trigger, in rising order.
+    `movie_time` and `index` are the film time and the sample of each trigger, in rising order.
 
     Examples
     --------

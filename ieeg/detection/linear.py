@@ -221,14 +221,8 @@ def choose_network_weight(
 ) -> float:
     """Weight of the networks by recordings that trained neither: 0 unless another one is clearly better.
 
-    Clearly: the mean loss of recordings falls by more than twice the standard error of the differences.
-
-    Parameters
-    ----------
-    linear_logits, network_logits : array, shape (n,)
-    ictal : array of bool, shape (n,)
-    recording : array of int, shape (n,)
-        The recording that a segment lies in.
+    Clearly: the mean loss of recordings falls by more than twice the standard error of the differences. All are of
+    segments [n]; `recording` is the number of that in which a segment lies.
 
     Examples
     --------

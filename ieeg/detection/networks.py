@@ -136,11 +136,7 @@ def seizure_probability(logits: Iterable[Tensor]) -> Tensor:
 def why_not_finite(networks: Sequence[MVPFormer], place: str) -> str:
     """Why a probability is not finite where there is a signal: the weights, or what this signal makes of them.
 
-    Parameters
-    ----------
-    networks : sequence of MVPFormer
-    place : str
-        Which signal it was, such as "night1 between 5 and 10 s".
+    `place` says which signal it was, such as "night1 between 5 and 10 s".
     """
     tensors = [item for network in networks for item in network.state_dict().items()]
     broken = [name for name, tensor in tensors if not bool(tensor.isfinite().all())]

@@ -22,16 +22,7 @@ _CENTER, _SCALE = 6.0, 2.0  # of log power in µV² over the bands of a backgrou
 
 
 def band_log_power(bands: Sequence[Tensor]) -> Tensor:
-    """Logarithm of each band's mean squared coefficient.
-
-    Parameters
-    ----------
-    bands : sequence of Tensor, shape (..., n)
-        What `wavedec` gives of signals in µV.
-
-    Returns
-    -------
-    Tensor, shape (..., number of bands)
+    """Logarithm of each band's mean squared coefficient, [..., bands], of what `wavedec` gives of signals in µV.
 
     Examples
     --------
@@ -47,19 +38,9 @@ def running_level(log_power: Tensor, past: Tensor | None = None) -> Tensor:
     """Median of each segment and the 23 before it, by channel and band; NaN is left out.
 
     It is robust, so that a seizure shorter than a minute hardly moves it, and causal, so that a stream gives the same.
-    At the start of a recording it is the median of what has come: the first segment is its own level.
-
-    Parameters
-    ----------
-    log_power : Tensor, shape (B, T, C, bands)
-        NaN where a channel has no signal.
-    past : Tensor, shape (B, P, C, bands), optional
-        The same of the segments before these.
-
-    Returns
-    -------
-    Tensor, shape (B, T, C, bands)
-        NaN where no segment had a signal. Of an even number of segments it is the lower one in the middle.
+    At the start of a recording it is the median of what has come: the first segment is its own level. Log power, and
+    that of the segments before in `past`, is [B, T, C, bands], and NaN where a channel has no signal. So is the level
+    where no segment had one; of an even number it is the lower one in the middle.
 
     Examples
     --------

@@ -153,17 +153,9 @@ class _Whole:
 
 
 def nearest_segments(generated: Tensor, past: Tensor, valid: Tensor) -> Tensor:
-    """For each generated segment the one of the past that is most like it in all channels together.
+    """For each generated segment [S, C, D] the row of the past [P, C, D] that is most like it, [S].
 
-    Parameters
-    ----------
-    valid : bool Tensor, shape (P, C)
-        A channel without a signal counts as a cosine of 0.
-
-    Returns
-    -------
-    int64 Tensor, shape (S,)
-        Rows of `past` with the highest mean cosine over channels.
+    What counts is the mean cosine over channels. A channel that is not valid [P, C] counts as a cosine of 0.
 
     Examples
     --------

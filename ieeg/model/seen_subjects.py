@@ -38,15 +38,9 @@ def recording_hash(recording: Recording) -> str:
 def save_training_subjects(
     folder: str | os.PathLike[str], hashes: Iterable[str], recordings: Iterable[str] | None = None
 ) -> None:
-    """Write training.json beside a model's weights.
+    """Write training.json beside a model's weights, of hashes by `subject_hash` and by `recording_hash`.
 
-    Parameters
-    ----------
-    folder : path
-    hashes : iterable of str
-        Hashes of the subjects, by `subject_hash`.
-    recordings : iterable of str, optional
-        Hashes of the recordings, by `recording_hash`; None if some are unknown.
+    `recordings` is None if some are unknown.
     """
     content = {"subjects_sha256": sorted(hashes)}
     if recordings is not None:

@@ -19,17 +19,7 @@ def flat_run(sfreq: float) -> int:
 
 
 def bad_samples(x: NDArray[np.floating], run: int) -> NDArray[np.bool_] | None:
-    """Where a signal is not finite, beyond `MAX_UV`, or stays the same for at least `run` samples.
-
-    Parameters
-    ----------
-    x : array, shape (C, n)
-        µV.
-
-    Returns
-    -------
-    ndarray of bool, shape (C, n), or None when all samples are good
-    """
+    """Where a signal [C, n] (µV) is not finite, beyond `MAX_UV`, or the same for `run` samples; None if all is good."""
     # Most channels pass on two quick looks. A sum of squares shows whether anything is NaN, infinite or too large. Of
     # pairs of neighbours at every (run − 1)th sample, each flat run holds one, and reaches at least half of its length
     # to one side.
@@ -77,11 +67,6 @@ def bridge(x: NDArray[np.float64], bad: NDArray[np.bool_], reach: int) -> None:
     A short gap leads straight from the sample before it to the sample after it. Each edge weighs 1 / distance − 1 /
     reach, so that the filling depends on what is near and streamed blocks agree with the whole; deeper in than `reach`
     samples, a gap is zero.
-
-    Parameters
-    ----------
-    reach : int
-        Samples.
     """
     position = np.arange(x.shape[1])
     for channel in np.flatnonzero(bad.any(1)):

@@ -82,12 +82,8 @@ def _text(field: bytes) -> str:
 def check_edf(path: Path, truncated: str = "error") -> Header:
     """The header of a file, after a check for what MNE would take for another recording without a word.
 
-    MNE would read a file that is shorter than its header says as a shorter recording, and ignore gaps between records.
-
-    Parameters
-    ----------
-    truncated : {"error", "read"}
-        "read" accepts a file that is shorter than its header says.
+    MNE would read a file that is shorter than its header says as a shorter recording, which "read" accepts, and ignore
+    gaps between records.
     """
     header = read_header(path)
     size, record = path.stat().st_size, sum(header.samples) * header.width

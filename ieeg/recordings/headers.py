@@ -27,12 +27,7 @@ _FIF_ROLE, _FIF_ROLE_PREVIOUS, _FIF_NUMBER_OF_ANOTHER, _FIF_NAME_OF_ANOTHER = 11
 def check_brainvision(path: Path, truncated: str = "error") -> list[str]:
     """Check that a BrainVision header names files of its own folder, and data of whole samples; its channels' names.
 
-    Parameters
-    ----------
-    path : Path
-        The ``.vhdr`` file.
-    truncated : {"error", "read"}
-        "read" passes a data file that is shorter than the header says, or ends within a sample.
+    "read" passes a data file that is shorter than the header says, or ends within a sample.
     """
     text = header_text(path)
     if "brain" not in text.partition("\n")[0].lower():

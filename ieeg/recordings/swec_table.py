@@ -77,18 +77,9 @@ def identity(subject: str) -> str:
 def swec_differences(recording: Recording) -> list[str]:
     """Describe how a downloaded SWEC recording differs from the published table.
 
-    A download that stopped early leaves a folder that can be read but is too short. No other check finds that.
-
-    Parameters
-    ----------
-    recording : Recording
-        One from another source, or of a subject that is not in the data set, has no differences. Of one part alone only
-        channels and rate are compared.
-
-    Returns
-    -------
-    list of str
-        A sentence for each difference in channels, rate, hours (by more than 1 %) and events.
+    A download that stopped early leaves a folder that can be read but is too short. No other check finds that. There is
+    a sentence for each difference in channels, rate, hours (by more than 1 %) and events; of one part alone only
+    channels and rate are compared. What is not of the data set has no differences.
     """
     table = {subject.subject: subject for subject in swec_subjects()}
     if not isinstance(recording.source, SwecSource) or recording.subject not in table:
@@ -118,14 +109,9 @@ def warn_of_differences(recording: Recording) -> None:
 
 
 def warn_of_missing_subjects(paths: Iterable[str | Path], files: Iterable[Path]) -> None:
-    """Warn once of the subjects that a folder of the data set lacks.
+    """Warn once of the subjects that a folder of the data set lacks, by the files that were found in the paths.
 
-    Parameters
-    ----------
-    paths : iterable of path
-        What the user named. Who names subjects' folders one by one wants only these, and is not warned.
-    files : iterable of Path
-        What `find_recordings` found in them.
+    Who names subjects' folders one by one wants only these, and is not warned.
     """
     subject_of = {file: subject for file in files if (subject := prefix_of(file)) is not None}
     whole = {Path(path) for path in paths}

@@ -32,11 +32,7 @@ def stated_units(raw: mne.io.BaseRaw) -> dict[str, str] | None:
 def with_units_of_table(units: Mapping[str, str], table: Mapping[str, str], where: str) -> dict[str, str]:
     """Units by channel as the file states them or, where it states none, a table; where both do, the file decides.
 
-    Parameters
-    ----------
-    units, table : mapping of channel to unit
-    where : str
-        The table, for a warning where the two differ.
+    A warning says `where`, in which table, the two differ.
     """
     merged, differ = dict(units), []
     for channel, unit in table.items():
@@ -78,18 +74,10 @@ def known_unit(unit: str) -> float | None:
 def microvolt_scales(
     raw: mne.io.BaseRaw, kept: Sequence[int], unit: str | None, units: dict[str, str] | None, name: str
 ) -> NDArray[np.float64]:
-    """Microvolts in one of each channel's numbers as MNE gives them, [C].
+    """Microvolts in one of the numbers of each channel that is kept, as MNE gives them, [C].
 
-    Parameters
-    ----------
-    kept : sequence of int
-        The channels that count.
-    unit : str or None
-        Of the channels whose unit the file does not state.
-    units : dict of str, or None
-        Units as the file states them, by channel; None takes what MNE knows, and unknown ones for volts.
-    name : str
-        Of the recording, for the errors.
+    `units` are those that the file states, by channel; None takes what MNE knows, and unknown ones for volts. `unit` is
+    that of the others; errors begin with the `name` of the recording.
     """
     # MNE's own unit is volts, the model's µV.
     scale = np.full(len(raw.ch_names), 1e6)

@@ -21,19 +21,10 @@ COLUMNS = ("group", "outcome", "regressor", "subjects", "slope", "slope_error", 
 
 
 def regression_rows(group: str, table: pd.DataFrame) -> list[tuple[object, ...]]:
-    """Compute the rows of one group for the table of regressions.
+    """Compute the rows of one group, values of `COLUMNS`, from its subjects' `OUTCOMES` and `REGRESSORS` in a table.
 
-    Parameters
-    ----------
-    group : str
-    table : DataFrame
-        Subjects of the group, with the columns of `OUTCOMES` and `REGRESSORS`; rows with NaN are left out.
-
-    Returns
-    -------
-    list of tuple
-        Values of `COLUMNS`: a row for each outcome and regressor, and one for all regressors together (`JOINT`). NaN if
-        no line can be fitted: fewer than three subjects, or all with the same value.
+    There is a row for each outcome and regressor, and one for all regressors together (`JOINT`). Subjects with NaN are
+    left out. A row is NaN if no line can be fitted: fewer than three subjects, or all with the same value.
     """
     from scipy.stats import linregress
 
@@ -56,17 +47,9 @@ def regression_rows(group: str, table: pd.DataFrame) -> list[tuple[object, ...]]
 
 
 def joint_regression(regressors: npt.ArrayLike, outcome: npt.ArrayLike) -> tuple[float, float]:
-    """Regress an outcome on several regressors and a constant; return R² and p of the F-test.
+    """Regress an outcome [n] on several regressors [n, k] and a constant; return R² and p of the F-test.
 
-    Parameters
-    ----------
-    regressors : array, shape (n, k)
-    outcome : array, shape (n,)
-
-    Returns
-    -------
-    r_squared, p : float
-        NaN if there are not more subjects than coefficients, or if all outcomes are equal.
+    Both are NaN if there are not more subjects than coefficients, or if all outcomes are equal.
 
     Examples
     --------

@@ -107,14 +107,8 @@ class Rows(NamedTuple):
 def rows_of(similarity: Tensor, ictal: Tensor, subject: Sequence[str], recording: Sequence[str], start: Tensor) -> Rows:
     """Average over windows and channels, for each segment of a batch at which something could be compared.
 
-    Parameters
-    ----------
-    similarity : Tensor, shape (B, W, T, C, 3)
-        From `three_reference_similarity`.
-    ictal : bool Tensor, shape (B, S)
-        A prediction is ictal if both its segment and its target are, interictal if neither is, else at the boundary.
-    start : Tensor, shape (B,)
-        Seconds at which the spans begin.
+    `similarity` [B, W, T, C, 3] is from `three_reference_similarity`, and spans begin at `start` [B] s. By `ictal`
+    [B, S] a prediction is ictal if both its segment and its target are, interictal if neither is, else at the boundary.
     """
     B, W, T, _, _ = similarity.shape
     positions = W + T - 1

@@ -57,18 +57,7 @@ def cover(num_segments: int, length: int, window: int = 1) -> list[tuple[int, in
 
 
 def unfold_windows(embeddings: Tensor, window: int) -> Tensor:
-    """View encoded spans as all windows at stride 1, without copying.
-
-    Parameters
-    ----------
-    embeddings : Tensor, shape (B, S, …)
-        One row for each segment: embeddings [B, S, C, D] or a mask [B, S] or [B, S, C].
-    window : int
-        T segments.
-
-    Returns
-    -------
-    Tensor, shape (B, S − T + 1, T, …)
+    """View encoded spans, or their masks, [B, S, …] as all windows of T segments [B, S − T + 1, T, …], without copying.
 
     Examples
     --------

@@ -9,19 +9,8 @@ from torch import Tensor
 def series_views(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Level, shape and mask of series, channels before steps; raises a ValueError where x and mask do not fit.
 
-    Parameters
-    ----------
-    x : Tensor, shape (B, L, C)
-    mask : bool Tensor, shape (B, L, C), optional
-        True = observed.
-
-    Returns
-    -------
-    level : Tensor, shape (B, C, L)
-        The series, zero where nothing was observed.
-    shape : Tensor, shape (B, C, L)
-        The same with mean 0 and standard deviation 1 over the observed steps of each channel.
-    mask : bool Tensor, shape (B, C, L)
+    From x and mask [B, L, C], True = observed, all [B, C, L]: the level is the series, zero where nothing was observed,
+    and the shape the same with mean 0 and standard deviation 1 over the observed steps of each channel.
     """
     if x.ndim != 3:
         raise ValueError(f"x must be [B, L, C], got shape {tuple(x.shape)}")

@@ -27,13 +27,7 @@ def noted_checksum(folder: Path, relative: str) -> str | None:
 
     List a file there if you changed it on purpose and want to use it. The command
     ``sha256sum weather/weather.csv >> SHA256SUMS`` writes such a line. One without checksum and path is a ValueError.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder that ``MVPA_TS_DATA`` names.
-    relative : str
-        Path of the file below `folder`, with slashes.
+    The folder is that of ``MVPA_TS_DATA``; `relative` is the path below it, with slashes.
 
     Examples
     --------

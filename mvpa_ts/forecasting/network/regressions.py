@@ -68,16 +68,9 @@ class Regressed(NamedTuple):
 
 
 def regress(x: Tensor, mask: Tensor | None, units: Tensor | None, horizon: int) -> Regressed:
-    """Fit the regressions to each window.
+    """Fit the regressions to each window x [B, L, C], which is zero where nothing was observed by the mask [B, L, C].
 
-    Parameters
-    ----------
-    x : Tensor, shape (B, L, C)
-        Zero where nothing was observed.
-    mask : bool Tensor, shape (B, L, C), or None
-    units : Tensor, shape (C, 2), or None
-        Mean and deviation of the series, NaN where unknown: those of the window are taken.
-    horizon : int
+    Units [C, 2] are mean and deviation of the series; where they are NaN or None, those of the window are taken.
 
     Examples
     --------

@@ -27,19 +27,10 @@ _CLEAR = 2.0  # standard errors by which a share must differ from zero
 
 
 def covariate_effects(x: Tensor, mask: Tensor, future: Tensor) -> Tensor:
-    """What the covariates add to each step of the history and of the horizon, in the units of the series.
+    """What the covariates add to each step of the history and of the horizon, in the units of the series, [N, L + h].
 
-    Parameters
-    ----------
-    x : Tensor, shape (N, L)
-    mask : bool Tensor, shape (N, L)
-    future : Tensor, shape (N, L + h, k)
-        Without gaps.
-
-    Returns
-    -------
-    Tensor, shape (N, L + h)
-        Zero for a series whose covariates say nothing about it, or that has fewer than 24 observed steps.
+    Series and mask are [N, L]; `future` [N, L + h, k] has no gaps. A series has zeros if its covariates say nothing
+    about it, or if it has fewer than 24 observed steps.
 
     Examples
     --------

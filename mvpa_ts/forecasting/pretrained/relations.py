@@ -49,25 +49,11 @@ _AT_ONCE, _AT_ONCE_ON_A_GPU = (8192, 4), (1 << 20, 512)
 def relation_forecasts(
     x: Tensor, observed: Tensor, origins: Sequence[int], horizon: int, order: Tensor | None
 ) -> Tensor:
-    """Forecasts from the end of the history and from earlier origins.
+    """Forecasts from the end of the history and from earlier origins, [1 + O, B, C, K, h], in the order of `NAMES`.
 
-    Parameters
-    ----------
-    x : Tensor, shape (B, C, L)
-        Standardised histories without gaps, their season taken away.
-    observed : bool Tensor, shape (B, C, L)
-        Steps that count as targets.
-    origins : sequence of int
-        Steps before the end, increasing.
-    horizon : int
-    order : Tensor, shape (B, C), optional
-        Series by place, for each panel; −1 in the first column where a panel has none.
-
-    Returns
-    -------
-    Tensor, shape (1 + O, B, C, K, h)
-        In the order of `NAMES`; the first is that from the end. The others mean nothing beyond as many steps as the
-        earliest origin lies before the end.
+    Those from origins, increasing steps before the end, mean nothing beyond as many steps as the earliest of them lies
+    before it. Histories `x` [B, C, L] are standardised, without gaps, their season taken away; steps that are
+    `observed` count as targets. `order` [B, C] has the series by place; −1 in the first column where a panel has none.
     """
     _, C, L = x.shape
     tested = [back for back in origins if 2 * back + 4 <= L]

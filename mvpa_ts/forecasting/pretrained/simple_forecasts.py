@@ -128,19 +128,8 @@ def _shortest(height: Tensor) -> Tensor:
 def simple_forecasts(x: Tensor, first: Tensor, periods: Tensor, shapes: Tensor) -> Tensor:
     """All forecasts of series without gaps.
 
-    Parameters
-    ----------
-    x : Tensor, shape (N, L)
-    first : Tensor, shape (N,)
-        Step at which each series begins.
-    periods : Tensor, shape (N, PERIODS)
-    shapes : Tensor, shape (PERIODS, N, L + h)
-        Of each season, as `season_shape` gives it.
-
-    Returns
-    -------
-    Tensor, shape (N, K, h)
-        In the order of `NAMES`.
+    Series `x` [N, L] begin at the steps `first` [N]. Of each of their `periods` [N, PERIODS], `season_shape` gives the
+    `shapes` [PERIODS, N, L + h].
     """
     N, L = x.shape
     horizon = shapes.shape[2] - L
@@ -204,19 +193,9 @@ def season_spread(x: Tensor, period: Tensor, horizon: int) -> Tensor:
     """How much a series changes from cycle to cycle at each time of its season, over the mean of all times.
 
     Nights of solar power are sure, noons are not. Of the differences between times only what is more than twice as
-    large as chance counts (shrinkage as by James and Stein, 1961, and more cautious).
-
-    Parameters
-    ----------
-    x : Tensor, shape (N, L)
-        NaN is missing.
-    period : Tensor, shape (N, 1)
-    horizon : int
-
-    Returns
-    -------
-    Tensor, shape (N, L + h)
-        At every step of history and horizon; 1 where fewer than three cycles can be compared with the one before.
+    large as chance counts (shrinkage as by James and Stein, 1961, and more cautious). Series are [N, L], with NaN
+    for missing, and periods [N, 1]. It is given at every step of history and horizon, [N, L + h]; 1 where fewer than
+    three cycles can be compared with the one before.
     """
     L = x.shape[1]
     step = torch.arange(L, device=x.device)

@@ -33,23 +33,9 @@ def trust_in_relations(
     by how many origins say so, o. From one origin many series tell more, so m grows from 1 to 2 with their number. In
     the best share an origin counts by the root of its steps before the end, for near ones see nearly the same.
 
-    Parameters
-    ----------
-    past : Tensor, shape (O, N, K, s)
-        Forecasts from earlier origins; the last R are the regressions.
-    truth : Tensor, shape (O, N, s)
-        NaN where nothing is compared.
-    relative : Tensor, shape (N, K, s / chunk)
-        Log of the errors over the least.
-    origins : sequence of int, length O
-        Steps before the end.
-    channels : int
-        Series of a panel.
-    chunk : int
-
-    Returns
-    -------
-    Tensor, shape (B, R, s)
+    Of forecasts from earlier origins, `past` [O, N, K, s], the last R are the regressions; `truth` [O, N, s] is NaN
+    where nothing is compared. `relative` [N, K, s / chunk] is the log of the errors over the least, `origins` are steps
+    before the end and `channels` the series of a panel. The shares are [B, R, s].
     """
     R = len(NAMES)
     if channels == 1:
