@@ -212,19 +212,9 @@ def eeg_channels(
 ) -> tuple[list[int], dict[str, str]]:
     """Indices of the channels to keep, and the others with the reason why not.
 
-    Parameters
-    ----------
-    raw : mne.io.BaseRaw
-    channels : sequence of str, optional
-        Take these, with or without the amplifier's prefix and reference, and no others. A channel that is marked bad or
-        is no EEG by its name is taken where it is named here; one of another type is not.
-    name : str
-        Of the recording, for the error.
-
-    Raises
-    ------
-    ValueError
-        A chosen channel is not there or is of another type.
+    With `channels` these are taken, with or without the amplifier's prefix and reference, and no others. A channel that
+    is marked bad or is no EEG by its name is taken where it is named there. A ValueError with the recording's `name`
+    says which of them is not there, or of another type.
     """
     bad = set(raw.info["bads"])
     chosen: dict[str, str] = {}
