@@ -86,15 +86,16 @@ def comparison_rows(
     >>> comparison_rows(scores, {"ours": 0.5}, np.array([False, True]))
     [('ours', '1', '1 of 1', '1.000'), ('line-length', '2', '1 of 1', '1.000')]
     """
-    from mvpa_ts.ieeg.scoring.comparison import ranking
-
     rows: list[tuple[str, ...]] = []
     for name, values in scores.items():
         positive, inside, auroc = values > thresholds.get(name, 0.5), "–", "–"
         if labels is not None and labels.any():
             inside = f"{int((positive & labels).sum())} of {int(labels.sum())}"
             scored = ~np.isnan(values)
-            auroc = f"{ranking(labels[scored], values[scored])[0]:.3f}".replace("nan", "–")
+            if not labels[scored].all() and labels[scored].any():
+                from sklearn.metrics import roc_auc_score
+
+                auroc = f"{roc_auc_score(labels[scored], values[scored]):.3f}"
         rows.append((name, str(int(positive.sum())), inside, auroc))
     return rows
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -12,9 +12,6 @@ from torch import Tensor, nn
 from mvpa_ts.forecasting.network.network import ForecastingNetwork, phase_of_steps
 from mvpa_ts.forecasting.normalisation import location_scale
 from mvpa_ts.windows import Windows
-
-if TYPE_CHECKING:
-    from mvpa_ts.forecasting.training import ForecasterTraining
 
 _CORRECTION_RIDGE = 3.0
 # Windows that a closed-form start reads at least, where there are as many; neighbours are alike.
@@ -126,8 +123,8 @@ def least_squares_start(
     network.train(training)
 
 
-def start_in_closed_form(model: nn.Module, windows: Windows, training: ForecasterTraining) -> None:
-    """Call `least_squares_start`, if the training has a `ridge`, on some of the windows, because neighbours are alike.
+def start_in_closed_form(model: nn.Module, windows: Windows, training: Any) -> None:
+    """Call `least_squares_start`, if `training` has a `ridge`, on some of the windows, because neighbours are alike.
 
     Windows without a missing value are enough where there are some; otherwise all are read, with their masks. Raises
     ValueError if the model is no `ForecastingNetwork`, and where `least_squares_start` does.
