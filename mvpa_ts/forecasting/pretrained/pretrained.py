@@ -28,6 +28,7 @@ from mvpa_ts.forecasting.pretrained.base import (
 from mvpa_ts.forecasting.pretrained.covariates import BEYOND, covariate_effects
 from mvpa_ts.forecasting.pretrained.jumps import cleaned
 from mvpa_ts.forecasting.pretrained.layout import layout
+from mvpa_ts.forecasting.pretrained.powers import even_powers
 from mvpa_ts.forecasting.pretrained.seasons import checked_season, with_year
 from mvpa_ts.forecasting.quantiles import pinball_loss, quantiles_at
 from mvpa_ts.learning_rates import parameter_groups
@@ -305,6 +306,7 @@ def finetuned(
     filled = values.nan_to_num(0.0).float()
     if future is not None:
         filled = (filled - _effects(filled[None], observed[None], future[None].float(), 0, ())[0]) * observed
+    filled = even_powers(filled[None], observed[None]).of(filled[None])[0]
     pairs = observed[1:] & observed[:-1]
     unit = ((filled[1:] - filled[:-1]).abs() * pairs).sum(0) / pairs.sum(0).clamp(min=1)
     unit = unit + 0.1 * (filled.masked_fill(~observed, 0.0).std(0) + 1e-6)
