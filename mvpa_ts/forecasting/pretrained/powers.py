@@ -1,7 +1,7 @@
 """The power of each series whose values lie evenly about their mean.
 
 Means, repeated seasons and regressions forecast the mean. Where values are skewed, as those of rain, pollution or sales
-are, the median lies elsewhere, and errors grow with the level. A power of such values is even; its quantiles, taken
+are, the median lies elsewhere, and errors grow with the level. A root of such values is even, and its quantiles, taken
 back, are those of the values.
 
 Legend: B panels, L steps of history, C series, h steps ahead, Q quantiles.
@@ -9,26 +9,28 @@ Legend: B panels, L steps of history, C series, h steps ahead, Q quantiles.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-POWERS = (1.0, 0.5, 0.25, 2.0)
-"""Powers that are tried. The square is for what is bounded above, such as speeds on a road."""
-_SKEWED = 0.7
-"""Skewness from which another power than 1 is looked for. Less is not seen in a forecast."""
+POWERS = (1.0, 0.5, 0.25)
+"""Powers that are tried."""
+SKEWED = 0.7
+"""Skewness from which a root is looked for; less changes a forecast little."""
+LEVEL_STEPS, _LEAST_STEPS = 24, 4
+"""Steps whose mean is the level that values are compared with, and observed ones among them at the least."""
 
 
 class Powers(NamedTuple):
-    """An exponent and the unit to raise, both [B, C], of each series; a series whose exponent is 1 stays as it is."""
+    """An exponent and a unit, both [B, C]: series are divided by the unit and raised, or stay as they are with 1."""
 
     exponent: Tensor
     unit: Tensor
 
     def of(self, x: Tensor) -> Tensor:
-        """Values [B, L, C], raised."""
+        """Values [B, L, C], raised; negative ones, such as a bound's, stay negative."""
         exponent, unit = self.exponent[:, None], self.unit[:, None]
         return torch.where(exponent == 1.0, x, x.sign() * (x.abs() / unit) ** exponent)
 
@@ -39,22 +41,34 @@ class Powers(NamedTuple):
 
 
 def even_powers(x: Tensor, mask: Tensor) -> Powers:
-    """The powers with the least skewness, of series [B, L, C] that are clearly skewed and do not change their sign."""
+    """The powers that leave the least skewness to series [B, L, C], where they are skewed and do not change sign.
+
+    Counted are the skewness of the values and that from the level of the steps before: a series that grows is uneven
+    for its level, one that falls faster than it rises looks even without it.
+    """
     number = mask.sum(1).clamp(min=1)
     x = x.masked_fill(~mask, 0.0)
-    unit = x.abs().sum(1) / number
     one_sign = (x >= 0.0).all(1) | (x <= 0.0).all(1)
+    unit = x.abs().sum(1) / number
     unit = torch.where(unit > 0.0, unit, 1.0)
-    size = x.abs() / unit[:, None]
-    skewness = torch.stack([_skewness(size**power, mask, number) for power in POWERS])
+    raised = [(x.abs() / unit[:, None]) ** power for power in POWERS]
+    skewness = torch.stack([0.5 * (_skewness(size, mask) + _skewness(*_from_level(size, mask))) for size in raised])
     # So much shows by chance in few values.
-    least = (2.0 * math.sqrt(6.0) * number.to(x.dtype).rsqrt()).clamp(min=_SKEWED)
+    least = (24.0 / number).sqrt().clamp(min=SKEWED)
     chosen = torch.where(one_sign & (skewness[0] > least), skewness.argmin(0), 0)
     return Powers(x.new_tensor(POWERS)[chosen], unit)
 
 
-def _skewness(x: Tensor, mask: Tensor, number: Tensor) -> Tensor:
+def _skewness(x: Tensor, mask: Tensor) -> Tensor:
     """Size of the skewness of each series, [B, C]; 0 without a spread."""
+    number = mask.sum(1).clamp(min=1)
     apart = (x - (x * mask).sum(1, keepdim=True) / number[:, None]) * mask
     spread = apart.square().sum(1) / number
     return ((apart**3).sum(1) / number).abs() / spread.clamp(min=1e-12) ** 1.5
+
+
+def _from_level(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """How far values lie from the mean of the steps before, and where there is one."""
+    sums = F.pad(torch.stack([x * mask, mask.to(x.dtype)]).cumsum(2), (0, 0, LEVEL_STEPS + 1, 0))
+    total, number = sums[:, :, LEVEL_STEPS:-1] - sums[:, :, : -LEVEL_STEPS - 1]
+    return x - total / number.clamp(min=1.0), mask & (number >= _LEAST_STEPS)

@@ -167,6 +167,9 @@ def forecast_quantiles(
     repeats = with_year(x, mask, checked_season(season))
     effects = None
     if future is not None:
+        # Effects on what is skewed are shares of it, and sums of its root.
+        powers = even_powers(x, mask)
+        x = powers.of(x)
         with torch.no_grad():
             effects = _effects(x, mask, future, horizon, names)
         x = (x - effects[:, :L]).masked_fill(~mask, 0.0)
@@ -185,7 +188,7 @@ def forecast_quantiles(
         mask = torch.cat([mask[..., None], ~historic.isnan() & begun], 3).flatten(2)
     forecast = network(x, mask, horizon=horizon, positions=positions, season=repeats)[:, :, ::every]
     if effects is not None:
-        forecast = forecast + effects[:, L:, :, None]
+        forecast = powers.undone(forecast + effects[:, L:, :, None])
     forecast = forecast if tuple(levels) == LEVELS else quantiles_at(forecast, LEVELS, levels)
     return torch.minimum(torch.maximum(forecast, lower), upper)
 
@@ -304,9 +307,9 @@ def finetuned(
     generator = torch.Generator().manual_seed(seed)
     observed = ~values.isnan()
     filled = values.nan_to_num(0.0).float()
+    filled = even_powers(filled[None], observed[None]).of(filled[None])[0]
     if future is not None:
         filled = (filled - _effects(filled[None], observed[None], future[None].float(), 0, ())[0]) * observed
-    filled = even_powers(filled[None], observed[None]).of(filled[None])[0]
     pairs = observed[1:] & observed[:-1]
     unit = ((filled[1:] - filled[:-1]).abs() * pairs).sum(0) / pairs.sum(0).clamp(min=1)
     unit = unit + 0.1 * (filled.masked_fill(~observed, 0.0).std(0) + 1e-6)
