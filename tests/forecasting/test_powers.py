@@ -1,0 +1,73 @@
+"""Roots in which skewed series are forecast."""
+
+import numpy as np
+import pytest
+import torch
+
+from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
+from mvpa_ts.forecasting.pretrained.powers import POWERS, even_powers
+
+
+def autoregressive(length: int, series: int, seed: int = 0) -> torch.Tensor:
+    """AR(.9) of unit variance, [1, length, series]."""
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(length + 100, series))
+    for step in range(1, len(x)):
+        x[step] = 0.9 * x[step - 1] + np.sqrt(1 - 0.81) * x[step]
+    return torch.from_numpy(x[None, 100:]).float()
+
+
+@pytest.mark.parametrize("name", ["base", "small"])
+def test_far_ahead_a_lognormal_series_has_its_own_quantiles(name):
+    """The median is exp(0), where the mean is exp(1/2); nine of ten values lie below exp(1.28)."""
+    forecasts = [
+        forecast_quantiles(load_base(name), autoregressive(400, 8, seed).exp(), horizon=60, levels=(0.1, 0.5, 0.9))
+        for seed in range(6)
+    ]
+    low, middle, high = torch.stack(forecasts)[:, 0, 30:].log().mean((0, 1, 2)).tolist()
+    assert abs(middle) < 0.25
+    assert low == pytest.approx(-1.28, abs=0.35)
+    assert high == pytest.approx(1.28, abs=0.35)
+
+
+@pytest.mark.parametrize("length", [16, 60, 400])
+def test_what_is_even_or_changes_its_sign_stays(length):
+    x = torch.from_numpy(np.random.default_rng(1).normal(size=(1, length, 40))).float()
+    kinds = {"even": 10 + x, "both signs": x.exp() - 1, "constant": torch.full_like(x, 3.0), "zeros": 0 * x}
+    for kind, values in kinds.items():
+        powers = even_powers(values, torch.ones_like(values, dtype=torch.bool))
+        assert (powers.exponent == 1.0).float().mean() >= (0.95 if kind == "even" else 1.0), kind
+        stays = powers.exponent[0] == 1.0
+        assert torch.equal(powers.of(values)[..., stays], values[..., stays])
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_roots_are_undone_at_any_scale(sign, scale):
+    x = sign * scale * autoregressive(200, 6).mul(1.5).exp()
+    x[0, ::9, 0] = 0.0
+    powers = even_powers(x, torch.ones_like(x, dtype=torch.bool))
+    assert set(powers.exponent[0].tolist()) <= set(POWERS[1:])
+    torch.testing.assert_close(powers.undone(powers.of(x)[..., None])[..., 0], x, rtol=1e-5, atol=0.0)
+
+
+def test_what_is_stored_where_nothing_was_observed_does_not_matter():
+    x = autoregressive(300, 5).exp()
+    mask = torch.from_numpy(np.random.default_rng(2).random((1, 300, 5)) < 0.7)
+    chosen = [even_powers(x.masked_fill(~mask, other), mask) for other in (0.0, 1e6, torch.nan)]
+    for powers in chosen[1:]:
+        assert torch.equal(powers.exponent, chosen[0].exponent)
+        assert torch.equal(powers.unit, chosen[0].unit)
+
+
+def test_a_promotion_of_skewed_sales_is_a_share_of_them():
+    """Sales double on promoted days; the level of the last days is four times the usual one."""
+    generator = np.random.default_rng(3)
+    promoted = (generator.random((214, 6)) < 0.2).astype("float32")
+    promoted[200:] = np.arange(14)[:, None] % 2
+    level = autoregressive(214, 6, seed=4)[0].numpy()
+    level[150:] = 1.4
+    sales = np.exp(level + generator.normal(0, 0.1, level.shape)) * (1 + promoted)
+    x, future = (torch.from_numpy(rows[None].astype("float32")) for rows in (sales[:200], promoted))
+    forecast = forecast_quantiles(load_base(), x, horizon=14, levels=(0.5,), future=future[..., None])[0, ..., 0]
+    assert (forecast[1::2].mean() / forecast[::2].mean()).item() == pytest.approx(2.0, abs=0.5)
