@@ -18,6 +18,8 @@ Batch = tuple[dict[str, Any], Tensor, Tensor | None]
 
 FARTHEST = 1e9
 """Deviations from the mean that a network may read: it squares and sums them in float32."""
+FARTHEST_FROM_ZERO = 1e3
+"""Usual distances from the median that lie between it and zero, at the most, where zero stays: float32 has 7 digits."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,22 @@ class Scaling:
         # 1e-13.
         constant = deviation <= 1e-12 * np.abs(location)
         return cls(location * unit, np.where(constant, 1.0, deviation * unit))
+
+    @classmethod
+    def from_zero(cls, values: np.ndarray) -> Scaling:
+        """That of a table [n, C] for the pretrained forecaster, which takes roots of what lies on one side of zero.
+
+        Zero stays, but where float32 could not tell values beside it apart: there it becomes the median, because a few
+        values, such as -1e20 for missing, would move the mean.
+        """
+        scaling = cls.of(values)
+        median, usual = np.zeros((2, values.shape[1]))
+        for column, rows in enumerate(values.T):
+            if len(rows := rows[~np.isnan(rows)]):
+                median[column] = np.median(rows)
+                usual[column] = np.median(np.abs(rows - median[column]))
+        far = np.abs(median) > FARTHEST_FROM_ZERO * np.where(usual > 0.0, usual, scaling.scale)
+        return cls(np.where(far, median, 0.0), scaling.scale)
 
     def apply(self, values: np.ndarray, place: str = "column {}") -> np.ndarray:
         """Scale [..., C]; NaN stays. `place` says where a number of `values` stands.

@@ -18,7 +18,7 @@ from mvpa_ts.adapters.sktime import frames
 from mvpa_ts.adapters.sktime.columns import arranged
 from mvpa_ts.adapters.sktime.parameters import DictOptions, forecaster_groups, network_config, warn_of_short_history
 from mvpa_ts.adapters.sktime.pretraining import Pretraining, check_rows
-from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, bounds_of_rows, robust_location
+from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, bounds_of_rows
 
 if TYPE_CHECKING:
     from mvpa_ts.forecasting.streaming import ForecastStream
@@ -198,9 +198,8 @@ class MVPAForecaster(DictOptions, Pretraining):
         shipped = None if self.pretrained is None else self._shipped(start, horizon, y.index)
         self._columns = arranged(y, self.get_params(deep=False), start if shipped is None else None)
         series = self._series(y, X)
-        self._scaling = Scaling.of(series.values)
+        self._scaling = Scaling.of(series.values) if shipped is None else Scaling.from_zero(series.values)
         if shipped is not None:
-            self._scaling = replace(self._scaling, location=robust_location(self._scaling, series.values))
             self.fitted_: Any = self._finetuned(shipped, series, self._scaling, self._columns.channel_inputs)
         elif start is None:
             check_rows(len(series.values), horizon)

@@ -94,7 +94,7 @@ class Pretraining(BaseForecaster):
             instances = side_by_side(panel_of(y))
             times = y.index.levels[-1] if isinstance(y.index, pd.MultiIndex) else y.index
             shipped = self._shipped(start, horizon, times)
-            self.pretrained_ = self._finetuned(shipped, instances, Scaling.of(instances.values), {})
+            self.pretrained_ = self._finetuned(shipped, instances, Scaling.from_zero(instances.values), {})
             return self
         parameters = self.get_params(deep=False)
         if start is not None:

@@ -102,15 +102,6 @@ class ShippedForecaster:
         save_base(self.network, folder, beside=beside)
 
 
-def robust_location(scaling: Scaling, values: np.ndarray) -> np.ndarray:
-    """Location of each column: the mean, or the median where a few values, such as -1e20 for missing, move the mean.
-
-    All others would lie so near each other beside such a mean that float32 could not tell them apart.
-    """
-    median = np.nanmedian(values, 0)
-    return np.where(scaling.scale > 1e4 * np.nanmedian(np.abs(values - median), 0), median, scaling.location)
-
-
 def _future(series: Series) -> Any:
     """Columns of X for each column of y, a tensor [n + ahead, C, F]; None without X."""
     import torch

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from mvpa_ts.forecasting.pretrained.base import LEVELS, MOST_SERIES
+from mvpa_ts.windows import FARTHEST_FROM_ZERO
 
 HORIZONS = {"15T": 48, "10T": 48, "H": 48, "D": 30, "W": 8, "M": 12}
 SEASONS = {"15T": 96, "10T": 144, "H": 24, "D": 1, "W": 1, "M": 12}
@@ -97,7 +98,9 @@ def pretrained(network: torch.nn.Module, *, panel: bool) -> Forecast:
     def forecast(histories: list[np.ndarray], horizon: int, frequency: str) -> list[np.ndarray]:
         kept = np.stack([history[-2048:] for history in histories])  # [B, L, C]
         x = torch.tensor(kept, dtype=torch.float64)
-        location = x.nanmean(1, keepdim=True)  # large levels keep their digits
+        location = x.nanmean(1, keepdim=True)
+        # Large levels keep their digits; where it can, zero stays, because roots are taken of what is skewed.
+        location = location * (location.abs() > FARTHEST_FROM_ZERO * (x - location).square().nanmean(1, True).sqrt())
         x = (x - location).float()
         B, _, C = x.shape
         if not panel:

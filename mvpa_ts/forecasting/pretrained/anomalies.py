@@ -225,7 +225,7 @@ def _grid(index: Any) -> Any:
 def rolling_quantiles(network: BaseForecaster, values: np.ndarray, season: int | None = None) -> np.ndarray:
     """Quantiles of each row [L, C, Q] from those before it, up to 8 steps ahead; NaN where a series has 15 or fewer."""
     L, C = values.shape
-    scaling = Scaling.of(values)
+    scaling = Scaling.from_zero(values)
     context = min(_CONTEXT, L)
     # In double precision first, because large levels with small changes would leave float32.
     scaled = torch.tensor(scaling.apply(values), dtype=torch.float32)
