@@ -51,6 +51,16 @@ def test_roots_are_undone_at_any_scale(sign, scale):
     torch.testing.assert_close(powers.undone(powers.of(x)[..., None])[..., 0], x, rtol=1e-5, atol=0.0)
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_what_lies_on_one_side_of_zero_is_forecast_there(sign):
+    """The lowest quantile of such an outbreak was -3.4 times its highest value."""
+    x = torch.zeros(1, 200, 1)
+    x[0, 150:, 0] = (0.1 * torch.arange(50.0)).exp()
+    quantiles = forecast_quantiles(load_base(), sign * x, horizon=500)
+    assert (sign * quantiles >= 0.0).all()
+    assert (quantiles.diff(dim=3) >= 0.0).all()
+
+
 def test_what_is_stored_where_nothing_was_observed_does_not_matter():
     x = autoregressive(300, 5).exp()
     mask = torch.from_numpy(np.random.default_rng(2).random((1, 300, 5)) < 0.7)

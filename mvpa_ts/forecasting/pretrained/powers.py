@@ -24,20 +24,25 @@ LEVEL_STEPS, _LEAST_STEPS = 24, 4
 
 
 class Powers(NamedTuple):
-    """An exponent and a unit, both [B, C]: series are divided by the unit and raised, or stay as they are with 1."""
+    """An exponent and a unit, both [B, C]: series are divided by the unit and raised, or stay as they are with 1.
+
+    The unit is negative where the series is.
+    """
 
     exponent: Tensor
     unit: Tensor
 
     def of(self, x: Tensor) -> Tensor:
-        """Values [B, L, C], raised; negative ones, such as a bound's, stay negative."""
+        """Values [B, L, C], raised; negative ones stay negative."""
         exponent, unit = self.exponent[:, None], self.unit[:, None]
-        return torch.where(exponent == 1.0, x, x.sign() * (x.abs() / unit) ** exponent)
+        return torch.where(exponent == 1.0, x, x.sign() * (x / unit).abs() ** exponent)
 
     def undone(self, quantiles: Tensor) -> Tensor:
-        """Quantiles [B, h, C, Q] of raised values, in the units of the series."""
+        """Quantiles [B, h, C, Q] of raised values, in the units of the series, and on its side of zero."""
         exponent, unit = self.exponent[:, None, :, None], self.unit[:, None, :, None]
-        return torch.where(exponent == 1.0, quantiles, quantiles.sign() * quantiles.abs() ** (1.0 / exponent) * unit)
+        # A root says nothing beyond zero: a power of what lies there would be far from the series.
+        size = (quantiles * unit.sign()).clamp(min=0.0)
+        return torch.where(exponent == 1.0, quantiles, size ** (1.0 / exponent) * unit)
 
 
 def even_powers(x: Tensor, mask: Tensor) -> Powers:
@@ -49,9 +54,9 @@ def even_powers(x: Tensor, mask: Tensor) -> Powers:
     number = mask.sum(1).clamp(min=1)
     x = x.masked_fill(~mask, 0.0)
     one_sign = (x >= 0.0).all(1) | (x <= 0.0).all(1)
-    unit = x.abs().sum(1) / number
-    unit = torch.where(unit > 0.0, unit, 1.0)
-    raised = [(x.abs() / unit[:, None]) ** power for power in POWERS]
+    unit = x.sum(1) / number
+    unit = torch.where(unit != 0.0, unit, 1.0)
+    raised = [(x / unit[:, None]).abs() ** power for power in POWERS]
     skewness = torch.stack([0.5 * (_skewness(size, mask) + _skewness(*_from_level(size, mask))) for size in raised])
     # So much shows by chance in few values.
     least = (24.0 / number).sqrt().clamp(min=SKEWED)
