@@ -437,8 +437,9 @@ class MVPAForecaster(DictOptions, Pretraining):
         from mvpa_ts.forecasting.quantiles import quantiles_at
 
         steps, fitted = frames.steps_ahead(fh, self.cutoff, self._frequency), self.fitted_
-        if isinstance(fitted, ShippedForecaster):  # its network forecasts any horizon
-            fitted = replace(fitted, horizon=int(steps.max()), covariates=tuple(self._features or ()))
+        if isinstance(fitted, ShippedForecaster):  # its network forecasts any horizon at any levels
+            covariates, asked = tuple(self._features or ()), tuple(sorted(set(alpha)))
+            fitted = replace(fitted, horizon=int(steps.max()), covariates=covariates, asked=asked)
         horizon = fitted.horizon
         if steps.max() > horizon:
             raise ValueError(f"fh must not go past the {horizon} steps of fit, got step {steps.max()}")

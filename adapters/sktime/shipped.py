@@ -31,13 +31,14 @@ class ShippedForecaster:
     ordered: bool  # whether neighbouring columns belong together
     season: int = 0  # steps of the season by the calendar, 0 for none
     covariates: tuple[Any, ...] = ()  # names of the columns of X, for messages
+    asked: tuple[float, ...] = ()  # levels of the quantiles, in order; none are those of the network
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Quantiles that the network gives."""
+        """Levels of the quantiles of `predict`."""
         from mvpa_ts.forecasting.pretrained.base import LEVELS
 
-        return LEVELS
+        return self.asked or LEVELS
 
     @property
     def lookback(self) -> int:
@@ -59,6 +60,7 @@ class ShippedForecaster:
                 values.nan_to_num(0.0),
                 ~values.isnan(),
                 horizon=self.horizon,
+                levels=self.levels,
                 positions=self._positions(values.shape[2], channel_inputs),
                 season=self.season,
                 future=None if future is None else future[None, : len(series.values) + self.horizon],

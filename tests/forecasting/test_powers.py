@@ -19,15 +19,18 @@ def autoregressive(length: int, series: int, seed: int = 0) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", ["base", "small"])
 def test_far_ahead_a_lognormal_series_has_its_own_quantiles(name):
-    """The median is exp(0), where the mean is exp(1/2); nine of ten values lie below exp(1.28)."""
+    """The median is exp(0), where the mean is exp(1/2); nine of ten lie below exp(1.28), 99 % below exp(2.33)."""
+    levels = (0.01, 0.1, 0.5, 0.9, 0.99)
     forecasts = [
-        forecast_quantiles(load_base(name), autoregressive(400, 8, seed).exp(), horizon=60, levels=(0.1, 0.5, 0.9))
+        forecast_quantiles(load_base(name), autoregressive(400, 8, seed).exp(), horizon=60, levels=levels)
         for seed in range(6)
     ]
-    low, middle, high = torch.stack(forecasts)[:, 0, 30:].log().mean((0, 1, 2)).tolist()
+    lowest, low, middle, high, highest = torch.stack(forecasts)[:, 0, 30:].median(1).values.log().mean((0, 1)).tolist()
     assert abs(middle) < 0.25
     assert low == pytest.approx(-1.28, abs=0.35)
     assert high == pytest.approx(1.28, abs=0.35)
+    assert highest == pytest.approx(2.33, abs=0.35)
+    assert -5.0 < lowest < low - 0.5
 
 
 @pytest.mark.parametrize("length", [16, 60, 400])
@@ -49,6 +52,15 @@ def test_roots_are_undone_at_any_scale(sign, scale):
     powers = even_powers(x, torch.ones_like(x, dtype=torch.bool))
     assert set(powers.exponent[0].tolist()) <= set(POWERS[1:])
     torch.testing.assert_close(powers.undone(powers.of(x)[..., None])[..., 0], x, rtol=1e-5, atol=0.0)
+
+
+def test_quantiles_of_few_sales_stay_near_what_was_sold():
+    """Two of three days have none. The fourth root made 99 % quantiles of up to 18 times the highest value."""
+    generator = np.random.default_rng(5)
+    sales = generator.poisson(np.exp(autoregressive(200, 64).numpy() - 1.0)).astype("float32")
+    x = torch.from_numpy(sales)
+    highest = forecast_quantiles(load_base(), x, horizon=24, levels=(0.99,))[..., 0].amax(1)
+    assert (highest < 4 * x.amax(1)).all()
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

@@ -9,6 +9,7 @@ simple ones, plus a correction, with quantiles around it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from numbers import Integral
 from typing import NamedTuple
 
@@ -40,6 +41,7 @@ from mvpa_ts.forecasting.pretrained.simple_forecasts import (
     simple_forecasts,
 )
 from mvpa_ts.forecasting.pretrained.trust import trust_in_relations
+from mvpa_ts.forecasting.quantiles import quantiles_at
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Quantiles that the network gives."""
@@ -209,6 +211,7 @@ class BaseForecaster(nn.Module):
         horizon: int = 64,
         positions: Tensor | None = None,
         season: int | Tensor | None = None,
+        levels: Sequence[float] = LEVELS,
     ) -> Tensor:
         """Forecast `horizon` steps.
 
@@ -226,11 +229,13 @@ class BaseForecaster(nn.Module):
         season : int, or Tensor of shape (B,), optional
             Steps of the season that the calendar gives, such as 288 of every 5 minutes: it is tried among others. The
             history must hold it once; one that is found in the history must be there nearly twice. 0 is none.
+        levels : sequence of float
+            Increasing, within (0, 1). Tails are normal, in the root of a series that is forecast in one.
 
         Returns
         -------
         Tensor, shape (B, h, C, Q)
-            Quantiles `LEVELS`, in the units of x.
+            Quantiles `levels`, in the units of x.
         """
         mask = self.checked_mask(x, mask, horizon)
         C = x.shape[2]
@@ -246,12 +251,14 @@ class BaseForecaster(nn.Module):
         forecasts = []
         for group in groups:
             at = None if positions is None else positions[group]
-            values, seen = x[..., group], mask[..., group]
-            of_windows = [self._of_group(values[some], seen[some], seasons[some], horizon, at) for some in windows]
+            parts = [(x[some][..., group], mask[some][..., group], seasons[some]) for some in windows]
+            of_windows = [self._of_group(*part, horizon, at, levels) for part in parts]
             forecasts.append(torch.cat(of_windows))
         return torch.cat(forecasts, dim=2)[:, :, along.argsort()]
 
-    def _of_group(self, x: Tensor, mask: Tensor, season: Tensor, horizon: int, positions: Tensor | None) -> Tensor:
+    def _of_group(
+        self, x: Tensor, mask: Tensor, season: Tensor, horizon: int, positions: Tensor | None, levels: Sequence[float]
+    ) -> Tensor:
         """Quantiles [B, h, C, Q] of series that attend to one another; arguments as of `forward`."""
         B, _, C = x.shape
         place = layout(None if positions is None else positions.to(x.device).expand(B, C, -1), B, C, x.device)
@@ -260,7 +267,7 @@ class BaseForecaster(nn.Module):
         x = powers.of(x)
         forecast, share = self._at_one_resolution(x, mask, horizon, place, season)
         if self.training:
-            return powers.undone(forecast)
+            return powers.undone(_at_levels(forecast, levels))
         # A graph is for panels that begin with the first step, and knows no share.
         lengths, shares = [x.shape[1]] * B, [1.0] * B
         if not torch.compiler.is_compiling():
@@ -278,7 +285,7 @@ class BaseForecaster(nn.Module):
             number[panels] += 1.0
         # What other series show, they show step by step: where that counts, means say less.
         forecast = forecast + share[:, None, None, None] * (total / number[:, None, None, None] - forecast)
-        return powers.undone(forecast)
+        return powers.undone(_at_levels(forecast, levels))
 
     def _at_one_resolution(
         self, x: Tensor, mask: Tensor, horizon: int, place: Layout, season: int | Tensor | None
@@ -504,3 +511,7 @@ class BaseForecaster(nn.Module):
         # From origins before the beginning nothing is asked.
         steps = [shape[:, max(0, L - back) :][:, :horizon] for back in (0, *self.origins)]
         return (forecasts + torch.stack(steps)[:, :, None]).clamp(-_BOUND, _BOUND)
+
+
+def _at_levels(forecast: Tensor, levels: Sequence[float]) -> Tensor:
+    return forecast if tuple(levels) == LEVELS else quantiles_at(forecast, LEVELS, levels)

@@ -17,6 +17,8 @@ from torch.nn import functional as F
 
 POWERS = (1.0, 0.5, 0.25)
 """Powers that are tried."""
+ZEROS = 0.1
+"""Share of zeros above which the fourth root is not tried: it sets them far apart from all other values."""
 SKEWED = 0.7
 """Skewness from which a root is looked for; less changes a forecast little."""
 LEVEL_STEPS, _LEAST_STEPS = 24, 4
@@ -58,6 +60,8 @@ def even_powers(x: Tensor, mask: Tensor) -> Powers:
     unit = torch.where(unit != 0.0, unit, 1.0)
     raised = [(x / unit[:, None]).abs() ** power for power in POWERS]
     skewness = torch.stack([0.5 * (_skewness(size, mask) + _skewness(*_from_level(size, mask))) for size in raised])
+    zeros = ((x == 0.0) & mask).sum(1) / number
+    skewness[-1] = skewness[-1].masked_fill(zeros > ZEROS, torch.inf)
     # So much shows by chance in few values.
     least = (24.0 / number).sqrt().clamp(min=SKEWED)
     chosen = torch.where(one_sign & (skewness[0] > least), skewness.argmin(0), 0)

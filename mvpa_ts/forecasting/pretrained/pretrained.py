@@ -30,7 +30,7 @@ from mvpa_ts.forecasting.pretrained.jumps import cleaned
 from mvpa_ts.forecasting.pretrained.layout import layout
 from mvpa_ts.forecasting.pretrained.powers import even_powers
 from mvpa_ts.forecasting.pretrained.seasons import checked_season, with_year
-from mvpa_ts.forecasting.quantiles import pinball_loss, quantiles_at
+from mvpa_ts.forecasting.quantiles import pinball_loss
 from mvpa_ts.learning_rates import parameter_groups
 from mvpa_ts.random_state import OwnRandomState
 from mvpa_ts.training import TrainingRun
@@ -186,10 +186,9 @@ def forecast_quantiles(
         begun = mask.cummax(1).values[..., None]  # hosts pad what lies before
         x = torch.cat([x[..., None], historic.nan_to_num(0.0)], 3).flatten(2)
         mask = torch.cat([mask[..., None], ~historic.isnan() & begun], 3).flatten(2)
-    forecast = network(x, mask, horizon=horizon, positions=positions, season=repeats)[:, :, ::every]
+    forecast = network(x, mask, horizon=horizon, positions=positions, season=repeats, levels=levels)[:, :, ::every]
     if effects is not None:
         forecast = powers.undone(forecast + effects[:, L:, :, None])
-    forecast = forecast if tuple(levels) == LEVELS else quantiles_at(forecast, LEVELS, levels)
     return torch.minimum(torch.maximum(forecast, lower), upper)
 
 
