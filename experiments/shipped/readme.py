@@ -231,8 +231,8 @@ def free_lookback(datasets: list[str]) -> list[str]:
         "Average over the horizons, MSE / MAE and in brackets the steps; of others the MSE. MVPA was run at "
         f"{', '.join(map(str, sorted(set(rows['lookback']))))} steps (Weather not at 720), and the lowest validation "
         "error decides. Test errors of other settings were known when these were picked. The numbers of others are "
-        "quoted at second hand. AMD's are a rerun: a public list of its authors' has .407, .351 and .222. Who printed the "
-        "other two was not found.",
+        "quoted at second hand. AMD's are a rerun: a public list of its authors' has .407, .351 and .222. Who printed "
+        "the other two was not found.",
     ]
 
 
