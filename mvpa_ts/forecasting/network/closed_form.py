@@ -206,6 +206,7 @@ def _squared_error(network: ForecastingNetwork, batches: Iterable[Sequence[Tenso
 
 def _middle(network: ForecastingNetwork, x: Tensor, mask: Tensor | None, phase: Tensor) -> Tensor:
     """The forecast's level, [B, h, C]; effects of covariates are taken away already, so each is at its mean."""
+    # What attention adds is zero before training, so that any places do.
     B, L, C = x.shape
     size, at = network.config.position_size, torch.arange(C, device=x.device)
     shapes = zip(("future", "historic", "static"), ((B, L + network.config.horizon, C), (B, L, C), (C,)), strict=True)

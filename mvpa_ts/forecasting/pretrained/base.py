@@ -27,7 +27,7 @@ from mvpa_ts.forecasting.pretrained.configuration import BaseConfig
 from mvpa_ts.forecasting.pretrained.gaps import carried_on, change_since_end
 from mvpa_ts.forecasting.pretrained.jumps import cleaned
 from mvpa_ts.forecasting.pretrained.layout import ROWS, Layout, layout
-from mvpa_ts.forecasting.pretrained.powers import even_powers
+from mvpa_ts.forecasting.pretrained.power_transform import PowerTransform
 from mvpa_ts.forecasting.pretrained.resolutions import WIDTHS, at_steps, means, widths
 from mvpa_ts.forecasting.pretrained.simple_forecasts import (
     CYCLES,
@@ -263,11 +263,11 @@ class BaseForecaster(nn.Module):
         B, _, C = x.shape
         place = layout(None if positions is None else positions.to(x.device).expand(B, C, -1), B, C, x.device)
         x, mask = cleaned(x[:, -self.farthest :], mask[:, -self.farthest :])
-        powers = even_powers(x, mask)
-        x = powers.of(x)
+        transform = PowerTransform.fitted(x, mask)
+        x = transform.apply(x)
         forecast, share = self._at_one_resolution(x, mask, horizon, place, season)
         if self.training:
-            return powers.undone(_at_levels(forecast, levels))
+            return transform.inverse(_at_levels(forecast, levels))
         # A graph is for panels that begin with the first step, and knows no share.
         lengths, shares = [x.shape[1]] * B, [1.0] * B
         if not torch.compiler.is_compiling():
@@ -285,7 +285,7 @@ class BaseForecaster(nn.Module):
             number[panels] += 1.0
         # What other series show, they show step by step: where that counts, means say less.
         forecast = forecast + share[:, None, None, None] * (total / number[:, None, None, None] - forecast)
-        return powers.undone(_at_levels(forecast, levels))
+        return transform.inverse(_at_levels(forecast, levels))
 
     def _at_one_resolution(
         self, x: Tensor, mask: Tensor, horizon: int, place: Layout, season: int | Tensor | None

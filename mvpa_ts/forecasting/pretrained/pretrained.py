@@ -28,7 +28,7 @@ from mvpa_ts.forecasting.pretrained.base import (
 from mvpa_ts.forecasting.pretrained.covariates import BEYOND, covariate_effects
 from mvpa_ts.forecasting.pretrained.jumps import cleaned
 from mvpa_ts.forecasting.pretrained.layout import layout
-from mvpa_ts.forecasting.pretrained.powers import even_powers
+from mvpa_ts.forecasting.pretrained.power_transform import PowerTransform
 from mvpa_ts.forecasting.pretrained.seasons import checked_season, with_year
 from mvpa_ts.forecasting.quantiles import pinball_loss
 from mvpa_ts.learning_rates import parameter_groups
@@ -167,9 +167,9 @@ def forecast_quantiles(
     repeats = with_year(x, mask, checked_season(season))
     effects = None
     if future is not None:
-        # Effects on what is skewed are shares of it, and sums of its root.
-        powers = even_powers(x, mask)
-        x = powers.of(x)
+        # Effects on a skewed series are shares of its level: they add up in its root.
+        transform = PowerTransform.fitted(x, mask)
+        x = transform.apply(x)
         with torch.no_grad():
             effects = _effects(x, mask, future, horizon, names)
         x = (x - effects[:, :L]).masked_fill(~mask, 0.0)
@@ -188,7 +188,7 @@ def forecast_quantiles(
         mask = torch.cat([mask[..., None], ~historic.isnan() & begun], 3).flatten(2)
     forecast = network(x, mask, horizon=horizon, positions=positions, season=repeats, levels=levels)[:, :, ::every]
     if effects is not None:
-        forecast = powers.undone(forecast + effects[:, L:, :, None])
+        forecast = transform.inverse(forecast + effects[:, L:, :, None])
     return torch.minimum(torch.maximum(forecast, lower), upper)
 
 
@@ -306,7 +306,7 @@ def finetuned(
     generator = torch.Generator().manual_seed(seed)
     observed = ~values.isnan()
     filled = values.nan_to_num(0.0).float()
-    filled = even_powers(filled[None], observed[None]).of(filled[None])[0]
+    filled = PowerTransform.fitted(filled[None], observed[None]).apply(filled[None])[0]
     if future is not None:
         filled = (filled - _effects(filled[None], observed[None], future[None].float(), 0, ())[0]) * observed
     pairs = observed[1:] & observed[:-1]

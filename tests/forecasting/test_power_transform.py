@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
-from mvpa_ts.forecasting.pretrained.powers import POWERS, even_powers
+from mvpa_ts.forecasting.pretrained.power_transform import POWERS, PowerTransform
 
 
 def autoregressive(length: int, series: int, seed: int = 0) -> torch.Tensor:
@@ -38,10 +38,10 @@ def test_what_is_even_or_changes_its_sign_stays(length):
     x = torch.from_numpy(np.random.default_rng(1).normal(size=(1, length, 40))).float()
     kinds = {"even": 10 + x, "both signs": x.exp() - 1, "constant": torch.full_like(x, 3.0), "zeros": 0 * x}
     for kind, values in kinds.items():
-        powers = even_powers(values, torch.ones_like(values, dtype=torch.bool))
-        assert (powers.exponent == 1.0).float().mean() >= (0.95 if kind == "even" else 1.0), kind
-        stays = powers.exponent[0] == 1.0
-        assert torch.equal(powers.of(values)[..., stays], values[..., stays])
+        transform = PowerTransform.fitted(values, torch.ones_like(values, dtype=torch.bool))
+        assert (transform.exponent == 1.0).float().mean() >= (0.95 if kind == "even" else 1.0), kind
+        stays = transform.exponent[0] == 1.0
+        assert torch.equal(transform.apply(values)[..., stays], values[..., stays])
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -49,9 +49,9 @@ def test_what_is_even_or_changes_its_sign_stays(length):
 def test_roots_are_undone_at_any_scale(sign, scale):
     x = sign * scale * autoregressive(200, 6).mul(1.5).exp()
     x[0, ::9, 0] = 0.0
-    powers = even_powers(x, torch.ones_like(x, dtype=torch.bool))
-    assert set(powers.exponent[0].tolist()) <= set(POWERS[1:])
-    torch.testing.assert_close(powers.undone(powers.of(x)[..., None])[..., 0], x, rtol=1e-5, atol=0.0)
+    transform = PowerTransform.fitted(x, torch.ones_like(x, dtype=torch.bool))
+    assert set(transform.exponent[0].tolist()) <= set(POWERS[1:])
+    torch.testing.assert_close(transform.inverse(transform.apply(x)[..., None])[..., 0], x, rtol=1e-5, atol=0.0)
 
 
 def test_quantiles_of_few_sales_stay_near_what_was_sold():
@@ -76,10 +76,10 @@ def test_what_lies_on_one_side_of_zero_is_forecast_there(sign):
 def test_what_is_stored_where_nothing_was_observed_does_not_matter():
     x = autoregressive(300, 5).exp()
     mask = torch.from_numpy(np.random.default_rng(2).random((1, 300, 5)) < 0.7)
-    chosen = [even_powers(x.masked_fill(~mask, other), mask) for other in (0.0, 1e6, torch.nan)]
-    for powers in chosen[1:]:
-        assert torch.equal(powers.exponent, chosen[0].exponent)
-        assert torch.equal(powers.unit, chosen[0].unit)
+    chosen = [PowerTransform.fitted(x.masked_fill(~mask, other), mask) for other in (0.0, 1e6, torch.nan)]
+    for transform in chosen[1:]:
+        assert torch.equal(transform.exponent, chosen[0].exponent)
+        assert torch.equal(transform.unit, chosen[0].unit)
 
 
 def test_a_promotion_of_skewed_sales_is_a_share_of_them():
