@@ -96,7 +96,7 @@ def pretrained(network: torch.nn.Module, *, panel: bool) -> Forecast:
     """The network as a forecaster of lists of histories; `panel`: the series of a table together, or each alone."""
 
     def forecast(histories: list[np.ndarray], horizon: int, frequency: str) -> list[np.ndarray]:
-        kept = np.stack([history[-2048:] for history in histories])  # [B, L, C]
+        kept = np.stack([history[-network.farthest :] for history in histories])  # [B, L, C]
         x = torch.tensor(kept, dtype=torch.float64)
         location = x.nanmean(1, keepdim=True)
         # Large levels keep their digits; where it can, zero stays, because roots are taken of what is skewed.

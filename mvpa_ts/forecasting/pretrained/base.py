@@ -24,6 +24,7 @@ from mvpa_ts.forecasting.normalisation import location_scale, unit_of_windows
 from mvpa_ts.forecasting.pretrained import relations, trend_forecasts
 from mvpa_ts.forecasting.pretrained.attention import PanelAttention, PanelBlock
 from mvpa_ts.forecasting.pretrained.configuration import BaseConfig
+from mvpa_ts.forecasting.pretrained.direct_regression import direct_regression
 from mvpa_ts.forecasting.pretrained.gaps import carried_on, change_since_end
 from mvpa_ts.forecasting.pretrained.jumps import cleaned
 from mvpa_ts.forecasting.pretrained.layout import ROWS, Layout, layout
@@ -49,6 +50,8 @@ ORIGINS = (4, 8, 12, 24, 48, 96)
 """Steps before the end from which the simple forecasts are tried on the history."""
 FARTHEST = 2048
 """Steps that simple forecasts look back at, at the most, where the told season is long."""
+LONGEST, HORIZONS = 8192, 64
+"""Steps that a regression is fitted on, at the most, and horizons: what lies farther back says less of what follows."""
 LEAST_STEPS = 16
 """Observed steps below which a history says too little: the network is trained on this many and more."""
 MOST_SERIES = 128
@@ -63,6 +66,8 @@ _CLEARLY = 0.1
 """Gain of regressions on other series, log of errors, from which means of several steps are not asked."""
 _BOUND = 20.0  # in standard deviations
 _LEAST_TRIED = 0.7  # of what usual times of a season change: surer ones say little about others
+_NORMAL_WIDTH = 2.5631  # standard deviations from the first of `LEVELS` to the last
+_REGRESSED = 4096  # series times steps ahead that one regression is fitted for at once
 _TOKENS = 1024  # that go through the network together: they stay in the cache
 
 
@@ -181,13 +186,18 @@ class BaseForecaster(nn.Module):
 
     @property
     def farthest(self) -> int:
-        """Steps of history that are read at the most: `FARTHEST`, or the look-back of a network that reads more."""
+        """Steps of history that are read at the most."""
+        return max(LONGEST, self.config.lookback)
+
+    @property
+    def _farthest(self) -> int:
+        """Steps that simple forecasts read at the most: `FARTHEST`, or the look-back of a network that reads more."""
         return max(FARTHEST, self.config.lookback)
 
     def reach(self, season: Tensor) -> Tensor:
         """Steps that the forecast of steps reads for each told season: the look-back, or six of a long season."""
         lookback = self.config.lookback
-        return torch.where(SEEN * season > lookback, (CYCLES * season).clamp(max=self.farthest), lookback)
+        return torch.where(SEEN * season > lookback, (CYCLES * season).clamp(max=self._farthest), lookback)
 
     def checked_mask(self, x: Tensor, mask: Tensor | None, horizon: int) -> Tensor:
         """The mask of histories, where NaN are missing without one; raises ValueError for inputs of another kind."""
@@ -262,19 +272,26 @@ class BaseForecaster(nn.Module):
         """Quantiles [B, h, C, Q] of series that attend to one another; arguments as of `forward`."""
         B, _, C = x.shape
         place = layout(None if positions is None else positions.to(x.device).expand(B, C, -1), B, C, x.device)
-        x, mask = cleaned(x[:, -self.farthest :], mask[:, -self.farthest :])
+        read = self._farthest if self.training else max(self._farthest, min(self.farthest, HORIZONS * horizon))
+        x, mask = cleaned(x[:, -read:], mask[:, -read:])
         transform = PowerTransform.fitted(x, mask)
-        x = transform.apply(x)
+        longest, observed = transform.apply(x), mask
+        x, mask = longest[:, -self._farthest :], mask[:, -self._farthest :]
         forecast, share = self._at_one_resolution(x, mask, horizon, place, season)
         if self.training:
             return transform.inverse(_at_levels(forecast, levels))
         # A graph is for panels that begin with the first step, and knows no share.
-        lengths, shares = [x.shape[1]] * B, [1.0] * B
+        lengths, shares = [longest.shape[1]] * B, [1.0] * B
         if not torch.compiler.is_compiling():
-            lengths, shares = (x.shape[1] - mask.any(2).to(torch.uint8).argmax(1)).tolist(), share.tolist()
+            begin = observed.any(2).to(torch.uint8).argmax(1)
+            lengths, shares = (longest.shape[1] - begin).tolist(), share.tolist()
         total, number = forecast.clone(), torch.ones_like(share)
         for width in WIDTHS:
-            panels = [i for i in range(B) if shares[i] and width in widths(lengths[i], horizon, self.config.lookback)]
+            panels = [
+                i
+                for i in range(B)
+                if shares[i] and width in widths(min(lengths[i], x.shape[1]), horizon, self.config.lookback)
+            ]
             if not panels:
                 continue
             coarse, _ = self._at_one_resolution(
@@ -283,8 +300,20 @@ class BaseForecaster(nn.Module):
             )  # fmt: skip
             total[panels] += at_steps(coarse, forecast[panels], width)
             number[panels] += 1.0
-        # What other series show, they show step by step: where that counts, means say less.
-        forecast = forecast + share[:, None, None, None] * (total / number[:, None, None, None] - forecast)
+        apart = total / number[:, None, None, None] - forecast
+        at_once = max(1, _REGRESSED // (C * horizon))  # windows of their histories stay in the cache
+        for length in sorted({length for length in lengths if length > self.config.lookback}):
+            panels = [i for i in range(B) if shares[i] and lengths[i] == length]
+            for some in (panels[begin : begin + at_once] for begin in range(0, len(panels), at_once)):
+                past = longest[some, -length:], observed[some, -length:]
+                regression, error, known = direct_regression(*past, horizon)
+                mixed = forecast[some] + apart[some]
+                # Both medians count by their precision, and the regression's by how well it is known.
+                ratio = (_normal_size(mixed) / error).square()
+                part = known[:, None] * ratio / (ratio + 1.0)
+                apart[some] += (part * (regression - mixed[..., mixed.shape[3] // 2]))[..., None]
+        # What other series show, they show step by step: where that counts, means and regressions on them say less.
+        forecast = forecast + share[:, None, None, None] * apart
         return transform.inverse(_at_levels(forecast, levels))
 
     def _at_one_resolution(
@@ -309,7 +338,7 @@ class BaseForecaster(nn.Module):
         C, P = x.shape[2], config.patch_length
         hint = torch.as_tensor(0 if season is None else season, device=x.device).expand(len(x))
         reach = self.reach(hint)
-        farthest = self.farthest if torch.compiler.is_compiling() else int(reach.max())  # a graph has fixed sizes
+        farthest = self._farthest if torch.compiler.is_compiling() else int(reach.max())  # a graph has fixed sizes
         padding = max(0, config.lookback - x.shape[1])
         longer = F.pad(x.masked_fill(~mask, torch.nan), (0, 0, padding, 0), value=torch.nan)
         x, mask = x[:, -farthest:], mask[:, -farthest:]
@@ -511,6 +540,11 @@ class BaseForecaster(nn.Module):
         # From origins before the beginning nothing is asked.
         steps = [shape[:, max(0, L - back) :][:, :horizon] for back in (0, *self.origins)]
         return (forecasts + torch.stack(steps)[:, :, None]).clamp(-_BOUND, _BOUND)
+
+
+def _normal_size(quantiles: Tensor) -> Tensor:
+    """Standard deviation of a normal distribution with as wide quantiles."""
+    return ((quantiles[..., -1] - quantiles[..., 0]) / _NORMAL_WIDTH).clamp(min=1e-9)
 
 
 def _at_levels(forecast: Tensor, levels: Sequence[float]) -> Tensor:

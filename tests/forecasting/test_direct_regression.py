@@ -1,0 +1,112 @@
+"""A regression that is fitted on a long history, beside the network."""
+
+import numpy as np
+import pytest
+import torch
+
+from mvpa_ts.forecasting.pretrained import load_base
+from mvpa_ts.forecasting.pretrained.direct_regression import FREE, KNOWN, MEANS, PENALTY, direct_regression
+
+
+def autoregressive(length: int, series: int, memory: float = 0.97, seed: int = 0) -> np.ndarray:
+    """AR(1) of unit variance, [length, series]."""
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(length + 200, series))
+    for step in range(1, len(x)):
+        x[step] = memory * x[step - 1] + np.sqrt(1 - memory**2) * x[step]
+    return x[200:]
+
+
+def plain(x: np.ndarray, horizon: int) -> tuple[np.ndarray, np.ndarray]:
+    """The regression of one series window by window, and its usual errors at each step ahead."""
+    location, scale = x.mean(), x.std()
+    z = (x - location) / scale
+    widths = [width for number, width in MEANS for _ in range(number)]
+
+    def read(end: int) -> np.ndarray:
+        pieces, stop = [], end
+        for width in widths:
+            pieces.append(z[stop - width : stop].mean())
+            stop -= width
+        level = z[stop:end].mean()
+        return np.array([*(np.array(pieces) - level), level])
+
+    ends = range(sum(widths), len(z) - horizon + 1)
+    past = np.stack([read(end) for end in ends])
+    ahead = np.stack([z[end : end + horizon] for end in ends]) - past[:, -1:]
+    penalty = np.full(past.shape[1], PENALTY)
+    penalty[0] = FREE
+
+    def solved(rows: np.ndarray) -> np.ndarray:
+        return np.linalg.solve(past[rows].T @ past[rows] + ridge, past[rows].T @ ahead[rows])
+
+    ridge = np.diag(penalty * np.square(past).sum(0).mean() + 0.5e-6)
+    everything = np.arange(len(ends))
+    last = read(len(z))
+    forecast = last @ solved(everything) + last[-1]
+    missed = [
+        ahead[part] - past[part] @ solved(np.setdiff1d(everything, part)) for part in np.array_split(everything, 4)
+    ]
+    return forecast * scale + location, np.sqrt(np.square(np.concatenate(missed)).mean(0)) * scale
+
+
+@pytest.mark.parametrize(("length", "horizon"), [(700, 5), (801, 48)])
+def test_it_is_the_ridge_regression_of_all_windows(length, horizon):
+    x = 3.0 + 20.0 * autoregressive(length, 1)[:, 0]
+    forecast, error = plain(x, horizon)
+    values = torch.from_numpy(x)[None, :, None]
+    ours, errors, known = direct_regression(values, torch.ones_like(values, dtype=torch.bool), horizon)
+    np.testing.assert_allclose(ours[0, :, 0], forecast, rtol=1e-6)
+    np.testing.assert_allclose(errors[0, :, 0], error, rtol=1e-6)
+    horizons = (length - 336 - horizon + 1) / horizon
+    assert known.item() == pytest.approx(horizons**2 / (horizons**2 + KNOWN**2))
+
+
+def test_errors_of_a_process_that_returns_are_those_of_its_theory():
+    """AR(1) with memory m has, s steps ahead, the error √(1 − m²ˢ)."""
+    values = torch.from_numpy(autoregressive(4000, 20))[None]
+    _, errors, known = direct_regression(values, torch.ones_like(values, dtype=torch.bool), 24)
+    theory = np.sqrt(1 - 0.97 ** (2 * np.arange(1, 25)))
+    np.testing.assert_allclose(errors.mean(2)[0], theory, rtol=0.1)
+    assert known.min() > 0.9
+
+
+def test_the_network_forecasts_better_with_a_long_history():
+    """How a series returns to its level is learnt from thousands of steps, not from 512 (.95 and .94 when written)."""
+    network = load_base("base")
+    long, short = 0.0, 0.0
+    for seed, memory in enumerate((0.97, 0.99)):
+        x = autoregressive(3300, 60, memory=memory, seed=seed)
+        for end in (3000, 3100, 3200):
+            history = torch.from_numpy(x[:end].T[..., None]).float()
+            with torch.no_grad():
+                medians = [network(of, horizon=48)[:, :48, 0, 4].numpy() for of in (history, history[:, -512:])]
+            errors = [np.square(x[end : end + 48].T - median).mean() for median in medians]
+            long, short = long + errors[0], short + errors[1]
+    assert long < 0.97 * short
+
+
+def test_gaps_constants_and_short_histories():
+    x = torch.from_numpy(autoregressive(900, 3)).float()[None]
+    mask = torch.ones_like(x, dtype=torch.bool)
+    x[..., 1] = 7.0
+    mask[:, 100:400, 2] = False
+    forecast, error, known = direct_regression(x, mask, 24)
+    assert forecast.isfinite().all()
+    assert (error > 0).all()
+    torch.testing.assert_close(forecast[..., 1], torch.full((1, 24), 7.0))
+    assert known[0, 2] < known[0, 0]
+    mask[..., 2] = False
+    assert direct_regression(x, mask, 24)[2][0, 2] == 0.0
+    assert direct_regression(x[:, :360], mask[:, :360], 24)[2].eq(0.0).all()
+
+
+def test_a_panel_does_not_depend_on_those_beside_it():
+    """One begins later: its windows are as if it were alone."""
+    x = torch.from_numpy(autoregressive(1500, 4)).float().unflatten(1, (2, 2)).movedim(1, 0).contiguous()
+    x[0, :700] = torch.nan
+    network = load_base("small")
+    with torch.no_grad():
+        together = network(x, horizon=24)
+        alone = network(x[:1, 700:], horizon=24)
+    torch.testing.assert_close(together[:1], alone, atol=1e-4, rtol=1e-4)
