@@ -39,8 +39,8 @@ class PretrainedMVPA(PanelModel):
     h : int
         Steps to forecast, any number.
     input_size : int, optional
-        Steps to look back at, at most 2048, the default. For horizons of fewer than 24 steps the network uses
-        512 of them, or six seasons if a season has more than 320 steps.
+        Steps to look back at, at most 8192, the default. The network uses 512 of them, or six seasons if a season has
+        more than 320 steps; means and a regression use the others.
     n_series : int, optional
         Not needed: `fit` and `predict` take any number of series.
     base : str, default "base"

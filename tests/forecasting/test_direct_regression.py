@@ -23,17 +23,17 @@ def plain(x: np.ndarray, horizon: int) -> tuple[np.ndarray, np.ndarray]:
     z = (x - location) / scale
     widths = [width for number, width in MEANS for _ in range(number)]
 
-    def read(end: int) -> np.ndarray:
+    def read(end: int) -> tuple[np.ndarray, float]:
         pieces, stop = [], end
         for width in widths:
             pieces.append(z[stop - width : stop].mean())
             stop -= width
         level = z[stop:end].mean()
-        return np.array([*(np.array(pieces) - level), level])
+        return np.array(pieces) - level, level
 
     ends = range(sum(widths), len(z) - horizon + 1)
-    past = np.stack([read(end) for end in ends])
-    ahead = np.stack([z[end : end + horizon] for end in ends]) - past[:, -1:]
+    past = np.stack([read(end)[0] for end in ends])
+    ahead = np.stack([z[end : end + horizon] - read(end)[1] for end in ends])
     penalty = np.full(past.shape[1], PENALTY)
     penalty[0] = FREE
 
@@ -42,8 +42,8 @@ def plain(x: np.ndarray, horizon: int) -> tuple[np.ndarray, np.ndarray]:
 
     ridge = np.diag(penalty * np.square(past).sum(0).mean() + 0.5e-6)
     everything = np.arange(len(ends))
-    last = read(len(z))
-    forecast = last @ solved(everything) + last[-1]
+    last, level = read(len(z))
+    forecast = last @ solved(everything) + level
     missed = [
         ahead[part] - past[part] @ solved(np.setdiff1d(everything, part)) for part in np.array_split(everything, 4)
     ]

@@ -67,7 +67,7 @@ _CLEARLY = 0.1
 _BOUND = 20.0  # in standard deviations
 _LEAST_TRIED = 0.7  # of what usual times of a season change: surer ones say little about others
 _NORMAL_WIDTH = 2.5631  # standard deviations from the first of `LEVELS` to the last
-_REGRESSED = 4096  # series times steps ahead that one regression is fitted for at once
+_REGRESSED = 4096  # series times steps ahead that are regressed on long histories at once: they stay in the cache
 _TOKENS = 1024  # that go through the network together: they stay in the cache
 
 
@@ -230,7 +230,8 @@ class BaseForecaster(nn.Module):
         x : Tensor, shape (B, L, C)
             Histories that end at the same step. The last `lookback` steps are read. Where the told season is too long
             for them, simple forecasts read six of it, at most `FARTHEST` steps. So far back means of several steps
-            are read, where the horizon is long enough for them.
+            are read, where the horizon is long enough for them. A regression is fitted on `HORIZONS` horizons, at
+            least `FARTHEST` and at most `LONGEST` steps.
         mask : bool Tensor, shape (B, L, C), optional
             True = observed. What is stored elsewhere does not matter. Without it, NaN are missing.
         horizon : int
@@ -270,28 +271,27 @@ class BaseForecaster(nn.Module):
         self, x: Tensor, mask: Tensor, season: Tensor, horizon: int, positions: Tensor | None, levels: Sequence[float]
     ) -> Tensor:
         """Quantiles [B, h, C, Q] of series that attend to one another; arguments as of `forward`."""
-        B, _, C = x.shape
+        B, L, C = x.shape
         place = layout(None if positions is None else positions.to(x.device).expand(B, C, -1), B, C, x.device)
         read = self._farthest if self.training else max(self._farthest, min(self.farthest, HORIZONS * horizon))
-        x, mask = cleaned(x[:, -read:], mask[:, -read:])
-        transform = PowerTransform.fitted(x, mask)
-        longest, observed = transform.apply(x), mask
-        x, mask = longest[:, -self._farthest :], mask[:, -self._farthest :]
+        if not torch.compiler.is_compiling():  # what lies before all series costs time and says nothing
+            read = min(read, L - int(mask.any(2).any(0).to(torch.uint8).argmax()))
+        longer, observed = cleaned(x[:, -read:], mask[:, -read:])
+        transform = PowerTransform.fitted(longer[:, -self._farthest :], observed[:, -self._farthest :])
+        longer = transform.apply(longer)
+        x, mask = longer[:, -self._farthest :], observed[:, -self._farthest :]
         forecast, share = self._at_one_resolution(x, mask, horizon, place, season)
         if self.training:
             return transform.inverse(_at_levels(forecast, levels))
         # A graph is for panels that begin with the first step, and knows no share.
-        lengths, shares = [longest.shape[1]] * B, [1.0] * B
+        lengths, shares = [longer.shape[1]] * B, [1.0] * B
         if not torch.compiler.is_compiling():
             begin = observed.any(2).to(torch.uint8).argmax(1)
-            lengths, shares = (longest.shape[1] - begin).tolist(), share.tolist()
+            lengths, shares = (longer.shape[1] - begin).tolist(), share.tolist()
         total, number = forecast.clone(), torch.ones_like(share)
+        of_panels = [widths(min(length, x.shape[1]), horizon, self.config.lookback) for length in lengths]
         for width in WIDTHS:
-            panels = [
-                i
-                for i in range(B)
-                if shares[i] and width in widths(min(lengths[i], x.shape[1]), horizon, self.config.lookback)
-            ]
+            panels = [i for i in range(B) if shares[i] and width in of_panels[i]]
             if not panels:
                 continue
             coarse, _ = self._at_one_resolution(
@@ -300,20 +300,15 @@ class BaseForecaster(nn.Module):
             )  # fmt: skip
             total[panels] += at_steps(coarse, forecast[panels], width)
             number[panels] += 1.0
-        apart = total / number[:, None, None, None] - forecast
-        at_once = max(1, _REGRESSED // (C * horizon))  # windows of their histories stay in the cache
+        mean = total / number[:, None, None, None]
+        at_once = max(1, _REGRESSED // (C * horizon))
         for length in sorted({length for length in lengths if length > self.config.lookback}):
             panels = [i for i in range(B) if shares[i] and lengths[i] == length]
             for some in (panels[begin : begin + at_once] for begin in range(0, len(panels), at_once)):
-                past = longest[some, -length:], observed[some, -length:]
-                regression, error, known = direct_regression(*past, horizon)
-                mixed = forecast[some] + apart[some]
-                # Both medians count by their precision, and the regression's by how well it is known.
-                ratio = (_normal_size(mixed) / error).square()
-                part = known[:, None] * ratio / (ratio + 1.0)
-                apart[some] += (part * (regression - mixed[..., mixed.shape[3] // 2]))[..., None]
-        # What other series show, they show step by step: where that counts, means and regressions on them say less.
-        forecast = forecast + share[:, None, None, None] * apart
+                history = longer[some, -length:], observed[some, -length:]
+                mean[some] = _moved(mean[some], *direct_regression(*history, horizon))
+        # What other series show, they show step by step: where that counts, means and long histories say less.
+        forecast = forecast + share[:, None, None, None] * (mean - forecast)
         return transform.inverse(_at_levels(forecast, levels))
 
     def _at_one_resolution(
@@ -542,9 +537,12 @@ class BaseForecaster(nn.Module):
         return (forecasts + torch.stack(steps)[:, :, None]).clamp(-_BOUND, _BOUND)
 
 
-def _normal_size(quantiles: Tensor) -> Tensor:
-    """Standard deviation of a normal distribution with as wide quantiles."""
-    return ((quantiles[..., -1] - quantiles[..., 0]) / _NORMAL_WIDTH).clamp(min=1e-9)
+def _moved(quantiles: Tensor, regression: Tensor, error: Tensor, known: Tensor) -> Tensor:
+    """Quantiles [B, h, C, Q] moved towards a regression: both count by their precision, it by how well it is known."""
+    size = ((quantiles[..., -1] - quantiles[..., 0]) / _NORMAL_WIDTH).clamp(min=1e-9)
+    precision = (size / error).square()
+    share = known[:, None] * precision / (precision + 1.0)
+    return quantiles + (share * (regression - quantiles[..., quantiles.shape[3] // 2]))[..., None]
 
 
 def _at_levels(forecast: Tensor, levels: Sequence[float]) -> Tensor:

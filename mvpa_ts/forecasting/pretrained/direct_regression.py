@@ -1,7 +1,8 @@
 """A linear regression of all steps ahead on the steps before, fitted on a history longer than the look-back.
 
 The network reads 512 steps, and was never trained on the series. A long history shows how a series returns to its
-level, and how surely, at each step ahead. The regression reads the last steps, and means of those before.
+level, and how surely, at each step ahead. The regression reads the last steps, and means of those before, all less
+their common mean: how far that lies from the mean of all history says little where a year has seasons.
 
 Legend: B panels, L steps of history, C series, N = B·C, h steps ahead, W windows of the history, F features.
 """
@@ -68,7 +69,7 @@ def direct_regression(x: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Te
     grams, crosses = _shared(own_gram, C), _shared(own_cross, C)
     gram, cross = grams.sum(0), crosses.sum(0)
     # The last value is nearly free: where it tells the next ones, no other forecast comes near.
-    penalty = torch.where(torch.arange(len(sizes) + 1, device=x.device) == 0, FREE, PENALTY).to(gram)
+    penalty = torch.where(torch.arange(len(sizes), device=x.device) == 0, FREE, PENALTY).to(gram)
     ridge = torch.diag_embed(penalty * gram.diagonal(dim1=1, dim2=2).mean(1, keepdim=True) + 1e-6)
     without = torch.linalg.solve(gram - grams + ridge, cross - crosses)  # [parts, N, F, h]
     missed = (ahead.square() * weight).sum(1) + (without * (own_gram @ without - 2.0 * own_cross)).sum((0, 2))
@@ -83,10 +84,10 @@ def direct_regression(x: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Te
 
 
 def _features(values: Tensor, ends: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
-    """Steps and means before each of the `ends`, less their level, and it, [N, W, F]; and the level, [N, W, 1]."""
+    """Steps and means before each of the `ends`, less their level, [N, W, F], and the level, [N, W, 1]."""
     sums = F.pad(values.cumsum(1), (1, 0))[:, ends[:, None] - edges]
     level = (sums[..., :1] - sums[..., -1:]) / edges[-1]
-    return torch.cat([(sums[..., :-1] - sums[..., 1:]) / edges.diff() - level, level], 2), level
+    return (sums[..., :-1] - sums[..., 1:]) / edges.diff() - level, level
 
 
 def _shared(products: Tensor, channels: int) -> Tensor:
