@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mvpa_ts.forecasting.pretrained import load_base
-from mvpa_ts.forecasting.pretrained.direct_regression import FREE, KNOWN, MEANS, PENALTY, direct_regression
+from mvpa_ts.forecasting.pretrained.direct_regression import FREE, HALF_CERTAIN, MEANS, PENALTY, direct_regression
 
 
 def autoregressive(length: int, series: int, memory: float = 0.97, seed: int = 0) -> np.ndarray:
@@ -44,9 +44,8 @@ def plain(x: np.ndarray, horizon: int) -> tuple[np.ndarray, np.ndarray]:
     everything = np.arange(len(ends))
     last, level = read(len(z))
     forecast = last @ solved(everything) + level
-    missed = [
-        ahead[part] - past[part] @ solved(np.setdiff1d(everything, part)) for part in np.array_split(everything, 4)
-    ]
+    quarters = [everything[len(everything) * k // 4 : len(everything) * (k + 1) // 4] for k in range(4)]
+    missed = [ahead[rows] - past[rows] @ solved(np.setdiff1d(everything, rows)) for rows in quarters]
     return forecast * scale + location, np.sqrt(np.square(np.concatenate(missed)).mean(0)) * scale
 
 
@@ -55,20 +54,20 @@ def test_it_is_the_ridge_regression_of_all_windows(length, horizon):
     x = 3.0 + 20.0 * autoregressive(length, 1)[:, 0]
     forecast, error = plain(x, horizon)
     values = torch.from_numpy(x)[None, :, None]
-    ours, errors, known = direct_regression(values, torch.ones_like(values, dtype=torch.bool), horizon)
+    ours, errors, certainty = direct_regression(values, torch.ones_like(values, dtype=torch.bool), horizon)
     np.testing.assert_allclose(ours[0, :, 0], forecast, rtol=1e-6)
     np.testing.assert_allclose(errors[0, :, 0], error, rtol=1e-6)
     horizons = (length - 336 - horizon + 1) / horizon
-    assert known.item() == pytest.approx(horizons**2 / (horizons**2 + KNOWN**2))
+    assert certainty.item() == pytest.approx(horizons**2 / (horizons**2 + HALF_CERTAIN**2))
 
 
 def test_errors_of_a_process_that_returns_are_those_of_its_theory():
     """AR(1) with memory m has, s steps ahead, the error √(1 − m²ˢ)."""
     values = torch.from_numpy(autoregressive(4000, 20))[None]
-    _, errors, known = direct_regression(values, torch.ones_like(values, dtype=torch.bool), 24)
+    _, errors, certainty = direct_regression(values, torch.ones_like(values, dtype=torch.bool), 24)
     theory = np.sqrt(1 - 0.97 ** (2 * np.arange(1, 25)))
     np.testing.assert_allclose(errors.mean(2)[0], theory, rtol=0.1)
-    assert known.min() > 0.9
+    assert certainty.min() > 0.9
 
 
 def test_the_network_forecasts_better_with_a_long_history():
@@ -86,19 +85,31 @@ def test_the_network_forecasts_better_with_a_long_history():
     assert long < 0.97 * short
 
 
+def test_one_graph():
+    """`torch.compile` forecasts long histories in one graph, as without it."""
+    x = torch.from_numpy(autoregressive(700, 2)).float()[None]
+    mask = torch.ones_like(x, dtype=torch.bool)
+    compiled = torch.compile(direct_regression, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x, mask, 24), direct_regression(x, mask, 24))
+
+
 def test_gaps_constants_and_short_histories():
     x = torch.from_numpy(autoregressive(900, 3)).float()[None]
     mask = torch.ones_like(x, dtype=torch.bool)
     x[..., 1] = 7.0
     mask[:, 100:400, 2] = False
-    forecast, error, known = direct_regression(x, mask, 24)
+    forecast, error, certainty = direct_regression(x, mask, 24)
     assert forecast.isfinite().all()
     assert (error > 0).all()
     torch.testing.assert_close(forecast[..., 1], torch.full((1, 24), 7.0))
-    assert known[0, 2] < known[0, 0]
+    assert certainty[0, 2] < certainty[0, 0]
     mask[..., 2] = False
     assert direct_regression(x, mask, 24)[2][0, 2] == 0.0
-    assert direct_regression(x[:, :360], mask[:, :360], 24)[2].eq(0.0).all()
+    for length in (360, 361, 362, 363):  # no window, one, two, three
+        few, wide, certainty = direct_regression(x[:, :length], mask[:, :length], 24)
+        assert few.isfinite().all()
+        assert (wide > 0).all()
+        assert (certainty < 0.001).all()
 
 
 def test_a_panel_does_not_depend_on_those_beside_it():

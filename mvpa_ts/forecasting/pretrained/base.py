@@ -190,8 +190,7 @@ class BaseForecaster(nn.Module):
         return max(LONGEST, self.config.lookback)
 
     @property
-    def _farthest(self) -> int:
-        """Steps that simple forecasts read at the most: `FARTHEST`, or the look-back of a network that reads more."""
+    def _farthest(self) -> int:  # that simple forecasts read
         return max(FARTHEST, self.config.lookback)
 
     def reach(self, season: Tensor) -> Tensor:
@@ -230,8 +229,7 @@ class BaseForecaster(nn.Module):
         x : Tensor, shape (B, L, C)
             Histories that end at the same step. The last `lookback` steps are read. Where the told season is too long
             for them, simple forecasts read six of it, at most `FARTHEST` steps. So far back means of several steps
-            are read, where the horizon is long enough for them. A regression is fitted on `HORIZONS` horizons, at
-            least `FARTHEST` and at most `LONGEST` steps.
+            are read, where the horizon is long enough for them. A regression is fitted on up to `LONGEST` steps.
         mask : bool Tensor, shape (B, L, C), optional
             True = observed. What is stored elsewhere does not matter. Without it, NaN are missing.
         horizon : int
@@ -537,11 +535,11 @@ class BaseForecaster(nn.Module):
         return (forecasts + torch.stack(steps)[:, :, None]).clamp(-_BOUND, _BOUND)
 
 
-def _moved(quantiles: Tensor, regression: Tensor, error: Tensor, known: Tensor) -> Tensor:
-    """Quantiles [B, h, C, Q] moved towards a regression: both count by their precision, it by how well it is known."""
+def _moved(quantiles: Tensor, regression: Tensor, error: Tensor, certainty: Tensor) -> Tensor:
+    """Quantiles [B, h, C, Q] moved towards a regression: both count by their precision, it by its certainty."""
     size = ((quantiles[..., -1] - quantiles[..., 0]) / _NORMAL_WIDTH).clamp(min=1e-9)
     precision = (size / error).square()
-    share = known[:, None] * precision / (precision + 1.0)
+    share = certainty[:, None] * precision / (precision + 1.0)
     return quantiles + (share * (regression - quantiles[..., quantiles.shape[3] // 2]))[..., None]
 
 

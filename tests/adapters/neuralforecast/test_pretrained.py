@@ -191,8 +191,8 @@ def test_the_look_back_is_honoured_up_to_what_the_network_reads():
     expected = whole.predict(df.groupby("unique_id").tail(30)).iloc[:, 2]
     assert not np.allclose(expected, whole.predict().iloc[:, 2])
     np.testing.assert_allclose(fitted(df, h=4, input_size=30).predict().iloc[:, 2], expected, rtol=1e-4)
-    with pytest.raises(ValueError, match=r"input_size must be left out, or be at most the 2048 steps .*, got 2049"):
-        MVPA.from_pretrained("base", h=3, input_size=2049)
+    with pytest.raises(ValueError, match=r"input_size must be left out, or be at most the 8192 steps .*, got 8193"):
+        MVPA.from_pretrained("base", h=3, input_size=8193)
 
 
 def test_a_day_of_minutes_is_read():
