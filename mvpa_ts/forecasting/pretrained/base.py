@@ -67,7 +67,6 @@ _CLEARLY = 0.1
 _BOUND = 20.0  # in standard deviations
 _LEAST_TRIED = 0.7  # of what usual times of a season change: surer ones say little about others
 _NORMAL_WIDTH = 2.5631  # standard deviations from the first of `LEVELS` to the last
-_REGRESSED = 4096  # series times steps ahead that are regressed on long histories at once: they stay in the cache
 _TOKENS = 1024  # that go through the network together: they stay in the cache
 
 
@@ -299,12 +298,10 @@ class BaseForecaster(nn.Module):
             total[panels] += at_steps(coarse, forecast[panels], width)
             number[panels] += 1.0
         mean = total / number[:, None, None, None]
-        at_once = max(1, _REGRESSED // (C * horizon))
         for length in sorted({length for length in lengths if length > self.config.lookback}):
-            panels = [i for i in range(B) if shares[i] and lengths[i] == length]
-            for some in (panels[begin : begin + at_once] for begin in range(0, len(panels), at_once)):
-                history = longer[some, -length:], observed[some, -length:]
-                mean[some] = _moved(mean[some], *direct_regression(*history, horizon))
+            if panels := [i for i in range(B) if shares[i] and lengths[i] == length]:
+                regression = direct_regression(longer[panels, -length:], observed[panels, -length:], horizon)
+                mean[panels] = _moved(mean[panels], *regression)
         # What other series show, they show step by step: where that counts, means and long histories say less.
         forecast = forecast + share[:, None, None, None] * (mean - forecast)
         return transform.inverse(_at_levels(forecast, levels))

@@ -23,6 +23,7 @@ MOST_LONG_MEANS = 28  # means of 24 steps, where the history is more than four t
 WINDOWS = 512  # that are fitted, at the most; they are spread evenly over the history
 PENALTY, FREE = 0.03, 1e-3  # of the ridge, in mean variances of the features, and that of the last value
 HALF_CERTAIN = 15.0  # horizons in a history that make the regression half certain
+_AT_ONCE = 4096  # series times steps ahead
 _PARTS = 4  # of the history: errors in each are those of a regression fitted on the others
 
 
@@ -52,26 +53,29 @@ def direct_regression(x: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Te
     stride = -(-(L - reach - horizon + 1) // WINDOWS)
     ends = torch.arange(L - horizon, reach - 1, -stride, device=x.device).flip(0)
     past, level = _features(values, ends, edges)
-    ahead = values[:, ends[:, None] + torch.arange(horizon, device=x.device)] - level
     counted = F.pad(seen.cumsum(1), (1, 0))
     weight = (counted[:, ends + horizon] - counted[:, ends - reach]) / (reach + horizon)
     weight = weight.masked_fill(weight < 0.5, 0.0)[..., None]  # [N, W, 1]
 
-    split = [slice(len(ends) * k // _PARTS, len(ends) * (k + 1) // _PARTS) for k in range(_PARTS)]
+    # Each part of the history is left out of a fit once, and none of the last fit.
+    left_out = [slice(len(ends) * k // _PARTS, len(ends) * (k + 1) // _PARTS) for k in range(_PARTS)] + [slice(0)]
     weighted = (past * weight).mT  # [N, F, W]
-    left_gram = torch.stack([weighted[..., rows] @ past[:, rows] for rows in split])
-    left_cross = torch.stack([weighted[..., rows] @ ahead[:, rows] for rows in split])
-    grams, crosses = (of + of.unflatten(1, (B, C)).mean(2).repeat_interleave(C, 1) for of in (left_gram, left_cross))
-    gram, cross = grams.sum(0), crosses.sum(0)
+    gram = torch.stack([weighted[..., rows] @ past[:, rows] for rows in left_out])
+    fitted = _of_others(gram, C)
     # The last value is nearly free: where it tells the next ones, no other forecast comes near.
     penalty = torch.where(torch.arange(len(sizes), device=x.device) == 0, FREE, PENALTY).to(gram)
-    ridge = torch.diag_embed(penalty * gram.diagonal(dim1=1, dim2=2).mean(1, keepdim=True) + 1e-6)
-    without = torch.linalg.solve(gram - grams + ridge, cross - crosses)  # [parts, N, F, h]
-    missed = (ahead.square() * weight).sum(1) + (without * (left_gram @ without - 2.0 * left_cross)).sum((0, 2))
-    error = (missed.clamp(min=0.0) / weight.sum(1).clamp(min=1e-6)).sqrt().clamp(min=1e-6)
-
-    last, level = _features(values, ends.new_tensor([L]), edges)
-    forecast = (last @ torch.linalg.solve(gram + ridge, cross) + level)[:, 0]
+    fitted = fitted + torch.diag_embed(penalty * fitted[-1].diagonal(dim1=1, dim2=2).mean(1, keepdim=True) + 1e-6)
+    last, last_level = _features(values, ends.new_tensor([L]), edges)
+    forecasts, errors = [], []
+    # Steps ahead are regressed apart: so many at once stay in the cache, whatever the number of series.
+    for steps in torch.arange(horizon, device=x.device).split(max(1, _AT_ONCE // len(values))):
+        ahead = values[:, ends[:, None] + steps] - level
+        cross = torch.stack([weighted[..., rows] @ ahead[:, rows] for rows in left_out])
+        weights = torch.linalg.solve(fitted, _of_others(cross, C))  # [parts + 1, N, F, steps]
+        missed = (ahead.square() * weight).sum(1) + (weights * (gram @ weights - 2.0 * cross)).sum((0, 2))
+        errors.append((missed.clamp(min=0.0) / weight.sum(1).clamp(min=1e-6)).sqrt().clamp(min=1e-6))
+        forecasts.append((last @ weights[-1] + last_level)[:, 0])
+    forecast, error = torch.cat(forecasts, 1), torch.cat(errors, 1)
     horizons = (weight.sum((1, 2)) * stride / horizon).view(B, C).to(x)
     certainty = horizons.square() / (horizons.square() + HALF_CERTAIN**2)
     of_steps = (rearrange(of.to(x), "(b c) h -> b h c", c=C) for of in (forecast * scale + location, error * scale))
@@ -83,3 +87,9 @@ def _features(values: Tensor, ends: Tensor, edges: Tensor) -> tuple[Tensor, Tens
     sums = F.pad(values.cumsum(1), (1, 0))[:, ends[:, None] - edges]
     level = (sums[..., :1] - sums[..., -1:]) / edges[-1]
     return (sums[..., :-1] - sums[..., 1:]) / edges.diff() - level, level
+
+
+def _of_others(products: Tensor, channels: int) -> Tensor:
+    """Products of all parts but each, and as much again by the mean over a series' panel; both [parts, N, ·, ·]."""
+    others = (products.sum(0) - products).unflatten(1, (-1, channels))
+    return (others + others.mean(2, keepdim=True)).flatten(1, 2)
