@@ -23,6 +23,7 @@ MOST_LONG_MEANS = 28  # means of 24 steps, where the history is more than four t
 WINDOWS = 512  # that are fitted, at the most; they are spread evenly over the history
 PENALTY, FREE = 0.03, 1e-3  # of the ridge, in mean variances of the features, and that of the last value
 HALF_CERTAIN = 15.0  # horizons in a history that make the regression half certain
+_LATELY = (8, 16, 24)  # steps before the end from which it is tried
 _AT_ONCE = 4096  # series times steps ahead
 _PARTS = 4  # of the history: errors in each are those of a regression fitted on the others
 
@@ -65,7 +66,8 @@ def direct_regression(x: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Te
     # The last value is nearly free: where it tells the next ones, no other forecast comes near.
     penalty = torch.where(torch.arange(len(sizes), device=x.device) == 0, FREE, PENALTY).to(gram)
     fitted = fitted + torch.diag_embed(penalty * fitted[-1].diagonal(dim1=1, dim2=2).mean(1, keepdim=True) + 1e-6)
-    last, last_level = _features(values, ends.new_tensor([L]), edges)
+    origins = L - torch.tensor([0, *_LATELY], device=x.device)
+    last, last_level = _features(values, origins, edges)
     forecasts, errors = [], []
     # Steps ahead are regressed apart: so many at once stay in the cache, whatever the number of series.
     for steps in torch.arange(horizon, device=x.device).split(max(1, _AT_ONCE // len(values))):
@@ -74,12 +76,20 @@ def direct_regression(x: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Te
         weights = torch.linalg.solve(fitted, _of_others(cross, C))  # [parts + 1, N, F, steps]
         missed = (ahead.square() * weight).sum(1) + (weights * (gram @ weights - 2.0 * cross)).sum((0, 2))
         errors.append((missed.clamp(min=0.0) / weight.sum(1).clamp(min=1e-6)).sqrt().clamp(min=1e-6))
-        forecasts.append((last @ weights[-1] + last_level)[:, 0])
-    forecast, error = torch.cat(forecasts, 1), torch.cat(errors, 1)
+        forecasts.append(last @ weights[-1] + last_level)
+    forecast, error = torch.cat(forecasts, 2), torch.cat(errors, 1)
+    # A series that lately went where its history never led it is not as that says.
+    since = origins[1:, None] + torch.arange(horizon, device=x.device)
+    passed = (since < L) * seen[:, since.clamp(max=L - 1)]
+    missed = ((values[:, since.clamp(max=L - 1)] - forecast[:, 1:]) / error[:, None]).square() * passed
+    lately = missed.sum((1, 2)) / passed.sum((1, 2)).clamp(min=1.0)
+    forecast, error = forecast[:, 0], error * (0.5 * lately[:, None]).clamp(min=1.0)
     horizons = (weight.sum((1, 2)) * stride / horizon).view(B, C).to(x)
     certainty = horizons.square() / (horizons.square() + HALF_CERTAIN**2)
-    of_steps = (rearrange(of.to(x), "(b c) h -> b h c", c=C) for of in (forecast * scale + location, error * scale))
-    return *of_steps, certainty
+    forecast, error = (
+        rearrange(of.to(x), "(b c) h -> b h c", c=C) for of in (forecast * scale + location, error * scale)
+    )
+    return forecast, error, certainty
 
 
 def _features(values: Tensor, ends: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
