@@ -270,10 +270,10 @@ class BaseForecaster(nn.Module):
         """Quantiles [B, h, C, Q] of series that attend to one another; arguments as of `forward`."""
         B, L, C = x.shape
         place = layout(None if positions is None else positions.to(x.device).expand(B, C, -1), B, C, x.device)
-        read = self._farthest if self.training else max(self._farthest, min(self.farthest, HORIZONS * horizon))
+        steps = self._farthest if self.training else max(self._farthest, min(self.farthest, HORIZONS * horizon))
         if not torch.compiler.is_compiling():  # what lies before all series costs time and says nothing
-            read = min(read, L - int(mask.any(2).any(0).to(torch.uint8).argmax()))
-        longer, observed = cleaned(x[:, -read:], mask[:, -read:])
+            steps = min(steps, L - int(mask.any(2).any(0).to(torch.uint8).argmax()))
+        longer, observed = cleaned(x[:, -steps:], mask[:, -steps:])
         transform = PowerTransform.fitted(longer[:, -self._farthest :], observed[:, -self._farthest :])
         longer = transform.apply(longer)
         x, mask = longer[:, -self._farthest :], observed[:, -self._farthest :]

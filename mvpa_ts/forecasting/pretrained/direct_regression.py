@@ -32,8 +32,8 @@ def direct_regression(x: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Te
     """Forecasts and their usual errors, each [B, h, C], and how certain the regression is, [B, C], from 0 to 1.
 
     Histories `x` and where they were observed, `mask`, are [B, L, C], and begin with the first step. The series of a
-    panel share half of what tells their weights. An error is usual in the parts of the history that were left out of
-    the fit. Of a history that is too short nothing is certain.
+    panel share half of what tells their weights. Usual errors are those in parts of the history that were left out of
+    the fit, larger where the last 24 steps went otherwise. Nothing is certain of a history that is too short.
     """
     B, L, C = x.shape
     fewest = sum(number * width for number, width in MEANS)
@@ -58,7 +58,7 @@ def direct_regression(x: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Te
     weight = (counted[:, ends + horizon] - counted[:, ends - reach]) / (reach + horizon)
     weight = weight.masked_fill(weight < 0.5, 0.0)[..., None]  # [N, W, 1]
 
-    # Each part of the history is left out of a fit once, and none of the last fit.
+    # Each part of the history is left out of one fit; of the last fit none is.
     left_out = [slice(len(ends) * k // _PARTS, len(ends) * (k + 1) // _PARTS) for k in range(_PARTS)] + [slice(0)]
     weighted = (past * weight).mT  # [N, F, W]
     gram = torch.stack([weighted[..., rows] @ past[:, rows] for rows in left_out])
@@ -78,7 +78,7 @@ def direct_regression(x: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Te
         errors.append((missed.clamp(min=0.0) / weight.sum(1).clamp(min=1e-6)).sqrt().clamp(min=1e-6))
         forecasts.append(last @ weights[-1] + last_level)
     forecast, error = torch.cat(forecasts, 2), torch.cat(errors, 1)
-    # A series that lately went where its history never led it is not as that says.
+    # Where a series lately went elsewhere, as after a shift, it is not as its history says.
     since = origins[1:, None] + torch.arange(horizon, device=x.device)
     passed = (since < L) * seen[:, since.clamp(max=L - 1)]
     missed = ((values[:, since.clamp(max=L - 1)] - forecast[:, 1:]) / error[:, None]).square() * passed
