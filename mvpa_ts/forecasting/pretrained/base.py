@@ -22,6 +22,7 @@ from mvpa_ts.attention.functional import check_floats, check_mask
 from mvpa_ts.blocks import SwiGLU, zeroed
 from mvpa_ts.forecasting.normalisation import location_scale, unit_of_windows
 from mvpa_ts.forecasting.pretrained import relations, trend_forecasts
+from mvpa_ts.forecasting.pretrained.annual_season import annual_season
 from mvpa_ts.forecasting.pretrained.attention import PanelAttention, PanelBlock
 from mvpa_ts.forecasting.pretrained.configuration import BaseConfig
 from mvpa_ts.forecasting.pretrained.direct_regression import direct_regression
@@ -30,6 +31,7 @@ from mvpa_ts.forecasting.pretrained.jumps import cleaned
 from mvpa_ts.forecasting.pretrained.layout import ROWS, Layout, layout
 from mvpa_ts.forecasting.pretrained.power_transform import PowerTransform
 from mvpa_ts.forecasting.pretrained.resolutions import WIDTHS, at_steps, means, widths
+from mvpa_ts.forecasting.pretrained.seasons import week_of
 from mvpa_ts.forecasting.pretrained.simple_forecasts import (
     CYCLES,
     NAMES,
@@ -276,10 +278,12 @@ class BaseForecaster(nn.Module):
         longer, observed = cleaned(x[:, -steps:], mask[:, -steps:])
         transform = PowerTransform.fitted(longer[:, -self._farthest :], observed[:, -self._farthest :])
         longer = transform.apply(longer)
+        annual = self._annual(longer, observed, season, horizon)
+        longer, annual = longer - annual[:, : longer.shape[1]], annual[:, longer.shape[1] :, :, None]
         x, mask = longer[:, -self._farthest :], observed[:, -self._farthest :]
         forecast, share = self._at_one_resolution(x, mask, horizon, place, season)
         if self.training:
-            return transform.inverse(_at_levels(forecast, levels))
+            return transform.inverse(_at_levels(forecast + annual, levels))
         # A graph is for panels that begin with the first step, and knows no share.
         lengths, shares = [longer.shape[1]] * B, [1.0] * B
         if not torch.compiler.is_compiling():
@@ -304,7 +308,18 @@ class BaseForecaster(nn.Module):
                 mean[panels] = _moved(mean[panels], *regression)
         # What other series show, they show step by step: where that counts, means and long histories say less.
         forecast = forecast + share[:, None, None, None] * (mean - forecast)
-        return transform.inverse(_at_levels(forecast, levels))
+        return transform.inverse(_at_levels(forecast + annual, levels))
+
+    @staticmethod
+    def _annual(x: Tensor, mask: Tensor, season: Tensor, horizon: int) -> Tensor:
+        """Waves of the year [B, L + h, C], where the told season says how many steps a week has."""
+        waves = x.new_zeros(x.shape[0], x.shape[1] + horizon, x.shape[2])
+        if not torch.compiler.is_compiling():  # a graph does not look at the season
+            for steps in season.unique().tolist():
+                if week := week_of(steps):
+                    panels = season == steps
+                    waves[panels] = annual_season(x[panels], mask[panels], horizon, week)
+        return waves
 
     def _at_one_resolution(
         self, x: Tensor, mask: Tensor, horizon: int, place: Layout, season: int | Tensor | None

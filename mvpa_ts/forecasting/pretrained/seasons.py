@@ -66,6 +66,12 @@ def checked_season(season: Any, least: int = 0, name: str = "season") -> int | N
     return int(float(season))
 
 
+def week_of(season: int) -> int:
+    """Steps of a week where steps have this season, told by the calendar; 0 where it does not tell."""
+    weeks = {5: 5, 24: 168, 52: 1, **{year: week for week, year in YEARS.items()}}
+    return weeks.get(season, season if season and season % 7 == 0 and 168 % season == 0 else 0)
+
+
 def with_year(x: Tensor, mask: Tensor, season: int | None) -> int | Tensor | None:
     """The season to try, for each window [B]: of days the year in place of the week, where two years repeat.
 
