@@ -217,18 +217,16 @@ def _check_aliases(host: Any, taken: list[str]) -> None:
 
 
 def _check_argument(host: Any, argument: str, frame: Any, columns: dict[str, Any]) -> None:
-    futr, hist, stat = (
-        {name for model in host.models for name in getattr(model, f"{kind}_exog_list", None) or ()}
-        for kind in ("futr", "hist", "stat")
-    )
-    categories = host._get_categorical_exog()
+    # Those of a search are in its config, which the host reads.
+    futr, categories = host._get_needed_futr_exog(), host._get_categorical_exog()
     if argument == "static_df":
+        stat = {name for model in host.models for name in getattr(model, "stat_exog_list", None) or ()}
         check_frame(argument, frame, id_col=columns["id_col"], exogenous=sorted(stat), categories=categories)
     elif argument == "futr_df":
         keys = {name: columns[name] for name in ("id_col", "time_col")}
         check_frame(argument, frame, **keys, exogenous=sorted(futr - {*categories}), others=False)
     else:
-        check_frame(argument, frame, **columns, exogenous=sorted(futr | hist), categories=categories)
+        check_frame(argument, frame, **columns, exogenous=sorted(host._get_needed_exog()), categories=categories)
         _check_freq(frame[columns["time_col"]], host.freq)
         if isinstance(host.freq, int):
             _check_room(argument, frame, columns["time_col"], host.h * host.freq)

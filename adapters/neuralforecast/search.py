@@ -24,9 +24,10 @@ from neuralforecast.common._base_auto import BaseAuto, MockTrial, OptunaOptions,
 from neuralforecast.losses.pytorch import MAE
 from optuna.exceptions import ExperimentalWarning, StorageInternalError
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
-from optuna.study import MaxTrialsCallback
+from optuna.study import MaxTrialsCallback, StudyDirection
 from optuna.trial import TrialState
 from ray import tune
+from ray.tune.search import SearchAlgorithm, Searcher
 from ray.tune.search.sample import Categorical, LogUniform
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
@@ -167,8 +168,15 @@ class AutoMVPA(BaseAuto):
         check_objects(optuna.pruners.BasePruner, "optuna.pruners.MedianPruner()", pruner=pruner)
         check_objects((str, optuna.storages.BaseStorage), '"sqlite:///sweep.sqlite"', storage=storage)
         check_objects((list, tuple), "[callback]", callbacks=callbacks)
-        if backend == "optuna":  # the host would leave out what is no sampler, without a word
-            check_objects(optuna.samplers.BaseSampler, "optuna.samplers.TPESampler()", search_alg=search_alg)
+        check_objects(RayOptions, "RayOptions(cpus=2)", ray_options=ray_options)
+        check_objects(OptunaOptions, "OptunaOptions(study_kwargs={})", optuna_options=optuna_options)
+        # The host would leave out what is no sampler of Optuna, without a word.
+        kind, example = optuna.samplers.BaseSampler, "optuna.samplers.TPESampler()"
+        if backend == "ray":
+            kind, example = (Searcher, SearchAlgorithm), "tune.search.basic_variant.BasicVariantGenerator()"
+        check_objects(kind, example, search_alg=search_alg)
+        if backend == "optuna" and (wrong := [each for each in callbacks or () if not callable(each)]):
+            raise ValueError(f"callbacks must be functions of a study and a trial, got {wrong[0]!r}")
         if pruner is not None and backend != "optuna":
             raise ValueError(f'pruner needs backend="optuna", got {backend!r}: give Ray a scheduler in ray_options')
         if config is None:
@@ -213,6 +221,10 @@ class AutoMVPA(BaseAuto):
         """Effects of covariates as the best model has them, see `MVPA.effects`."""
         return self._best("effects").effects(*args, **options)
 
+    def serialize(self) -> bytes:
+        """What `NeuralForecast.save` writes: the best model."""
+        return self._best("save").serialize()
+
     def _best(self, call: str) -> MVPA:
         if not hasattr(self, "model"):
             raise ValueError(f"{call} needs a search that is over: {FITTED_COPY}")
@@ -245,6 +257,12 @@ class AutoMVPA(BaseAuto):
             check_json(space)
         with named_errors(url):
             study = opened(chosen, facts)
+            if study.directions != [StudyDirection.MINIMIZE]:  # the best trial would be the worst
+                raise ValueError(
+                    f"study {study.study_name!r} must minimise the loss, got the direction "
+                    f"{[each.name.lower() for each in study.directions]}: leave it out of optuna_options, and give "
+                    "another study_name"
+                )
             warn_of_others(study, facts)
             finished = len(study.get_trials(deepcopy=False, states=FINISHED))
             _log.info("study %r has %d finished trials of %d", study.study_name, finished, search["num_samples"])
@@ -269,6 +287,11 @@ def _with_series(config: Any, n_series: int) -> Any:
         if not isinstance(chosen, dict):
             expected = "return a dict of" if callable(config) else "be a function of a trial that returns a dict of"
             raise ValueError(f"config must {expected} MVPA's arguments, got {chosen!r}")
+        for name, argument in (("alias", None), ("n_series", n_series)):
+            if chosen.get(name, argument) != argument:
+                raise ValueError(f"{name} in config is not read, got {chosen[name]!r}: give AutoMVPA {name}=…")
+        # The host reads these lists without a look whether there are any.
+        chosen = {name: value for name, value in chosen.items() if value is not None or "_exog_list" not in name}
         positions = chosen.get("channel_positions")
         if positions is not None:
             # Keys of a dict would become strings in the database.
@@ -276,7 +299,18 @@ def _with_series(config: Any, n_series: int) -> Any:
             chosen = {**chosen, "channel_positions": book.pairs}
         return {**chosen, "n_series": n_series}
 
-    return (lambda trial: completed(config(trial))) if callable(config) else completed(config)
+    def suggestions(trial: Any) -> dict[str, Any]:
+        try:
+            return completed(config(trial))
+        except (TypeError, AttributeError) as error:
+            if not isinstance(trial, MockTrial):
+                raise
+            raise ValueError(
+                "config must not compute with what trial suggests, because neuralforecast also calls it without a "
+                f"trial, to see which columns are needed ({error}): suggest the value itself, such as the whole list"
+            ) from error
+
+    return suggestions if callable(config) else completed(config)
 
 
 def check_outcome(study: optuna.Study) -> None:

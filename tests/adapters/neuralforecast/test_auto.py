@@ -351,6 +351,25 @@ def test_bad_panels_are_refused_before_the_search(panel, forecaster):
         AutoMVPA(6, 4, config=config, storage=None).fit(object(), distributed_config=object())
 
 
+def test_columns_of_a_search_are_checked_as_those_of_a_model(panel, forecaster):
+    def search(*names: str) -> NeuralForecast:
+        columns = {"futr_exog_list": list(names) or None, "hist_exog_list": None}
+        return forecaster(AutoMVPA(6, 3, config=lambda trial: {**FIXED, **columns}, num_samples=1, storage=None))
+
+    # The host would read the numbers of the categories: 0, 1 and 2 for 0.1, 0.2 and 0.3.
+    frame = panel(3)
+    frame["z"] = pd.Categorical(np.arange(len(frame)) % 3 / 10 + 0.1)
+    with pytest.raises(ValueError, match="df must hold real numbers in column 'z', got category"):
+        search("z").fit(frame, val_size=6)
+    with pytest.raises(ValueError, match=r"df must have the columns .* got none of \['absent'\]"):
+        search("absent").fit(panel(3), val_size=6)
+    with pytest.raises(ValueError, match="save needs a search that is over"):
+        search().save("absent")
+    fitted = search()
+    fitted.fit(panel(3), val_size=6)
+    assert len(fitted.predict()) == 18
+
+
 def drawn(space: dict[str, Any]) -> dict[str, Any]:
     """A sample of Ray's distributions."""
     return {

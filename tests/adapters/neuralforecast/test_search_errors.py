@@ -8,6 +8,7 @@ from typing import Any
 import optuna
 import pytest
 import torch
+from neuralforecast.common._base_auto import OptunaOptions
 from neuralforecast.losses.pytorch import MSE, MQLoss
 from support.made_up_networks import SMALL
 
@@ -98,7 +99,6 @@ def test_a_search_of_impossible_settings_says_why(search):
     ("wrong", "error", "message"),
     [
         ({"hidden": 8}, TypeError, "hidden is neither an argument of MVPA"),
-        ({"futr_exog_list": ["z"]}, Exception, "z"),
         ({"n_heads": 3}, ValueError, "n_heads"),
         ({"input_size": 200}, ValueError, r"input_size \(200\)"),
     ],
@@ -160,6 +160,13 @@ def test_a_named_study_of_another_search_is_reported(changed, named, tmp_path, s
         ({"valid_loss": MQLoss}, "valid_loss must be .* got the class MQLoss: call it"),
         ({"config": "abc"}, "config must be a function of a trial .* got 'abc'"),
         ({"config": lambda trial: None}, "config must return a dict of MVPA's arguments, got None"),
+        ({"config": lambda trial: {"alias": "mine"}}, "alias in config is not read, got 'mine'"),
+        ({"config": lambda trial: {"n_series": 5}}, "n_series in config is not read, got 5"),
+        ({"config": lambda trial: {"max_steps": trial.number}}, "config must not compute with what trial suggests"),
+        ({"optuna_options": {}}, "optuna_options must be None or an object such as OptunaOptions"),
+        ({"ray_options": {"cpus": 1}}, "ray_options must be None or an object such as RayOptions"),
+        ({"search_alg": optuna.samplers.TPESampler(), "backend": "ray"}, r"search_alg must be .*VariantGenerator\(\)"),
+        ({"callbacks": ["x"]}, "callbacks must be functions of a study and a trial, got 'x'"),
         ({"refit_with_val": "yes"}, "refit_with_val must be True or False, got 'yes'"),
         ({"study_name": 3}, 'study_name must be None or an object such as "mine", got 3'),
         ({"storage": Path("sweep.sqlite")}, "storage must be None or an object such as \"sqlite:///sweep.sqlite\""),
@@ -168,6 +175,11 @@ def test_a_named_study_of_another_search_is_reported(changed, named, tmp_path, s
 def test_arguments_are_checked_at_once(wrong, message):
     with pytest.raises(ValueError, match=message):
         AutoMVPA(6, 3, **wrong)
+
+
+def test_a_search_for_the_largest_loss_is_refused(search):
+    with pytest.raises(ValueError, match=r"must minimise the loss, got the direction \['maximize'\]"):
+        search(fixed, optuna_options=OptunaOptions(create_study_kwargs={"direction": "maximize"}))
 
 
 @pytest.mark.parametrize(("loss", "got"), [("MAE", "'MAE'"), (MQLoss, "the class MQLoss: call it")])
