@@ -20,7 +20,7 @@ from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
 from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_twice, inferred_frequency, on_grid
-from mvpa_ts.adapters.neuralforecast.frames import check_frame
+from mvpa_ts.adapters.neuralforecast.frames import check_frame, check_freq
 from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, quiet_in_pipes
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.options import check_objects, check_whole, temporarily
@@ -327,6 +327,8 @@ class PanelModel(HostOverrides):
         if not (names := self._known_numbers):
             raise ValueError(f"effects needs covariates: {self} has no column of numbers in futr_exog_list")
         check_frame("df", df, id_col="unique_id", time_col="ds", target_col="y", exogenous=names, others=False)
+        if freq is not None:
+            check_freq(df["ds"], freq)
         polars = not isinstance(df, pd.DataFrame)
         df = pd.DataFrame(df.to_dict(as_series=False)) if polars else df
         dates = {name: rows.to_numpy() for name, rows in df.sort_values("ds").groupby("unique_id", observed=True)["ds"]}

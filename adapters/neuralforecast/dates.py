@@ -60,8 +60,8 @@ def check_twice(argument: str, index: FrameIndex) -> None:
             )
 
 
-_KINDS = (pd.offsets.CustomBusinessDay, pd.offsets.CustomBusinessMonthBegin, pd.offsets.CustomBusinessMonthEnd)
-_WITH_HOLIDAYS: dict[str, Any] = {kind.__name__: kind for kind in _KINDS}
+# Offsets of pandas with holidays or opening hours, which their texts lack.
+_KINDS = ("BusinessHour", *(f"CustomBusiness{unit}" for unit in ("Hour", "Day", "MonthBegin", "MonthEnd")))
 _UNITS = {"d": pd.Timedelta("1D"), "h": pd.Timedelta("1h"), "m": pd.Timedelta("1min"), "s": pd.Timedelta("1s")}
 
 
@@ -159,12 +159,19 @@ def jump_of(dates: np.ndarray, freq: Any) -> str | None:
         got, grid = dates, np.arange(len(dates)) * freq + dates[0]
     else:
         got = pd.DatetimeIndex(dates)
-        grid = pd.date_range(got[0], periods=len(got), freq=freq)
+        grid = pd.date_range(got[0], periods=1, freq=freq).append(_following(got, freq))
     wrong = np.flatnonzero(np.asarray(got != grid))
     if not len(wrong):
         return None
     first = wrong[0]
     return f"after {got[first - 1]} comes {got[first]}, not {grid[first]}" if first else f"they begin with {got[0]}"
+
+
+def _following(days: pd.DatetimeIndex, freq: Any) -> Any:
+    """The dates one step after all but the last."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that some offsets are slow to add
+        return days[:-1] + pd.tseries.frequencies.to_offset(freq)
 
 
 def on_steps(dates: np.ndarray, freq: Any) -> bool:
@@ -181,12 +188,10 @@ def saved_frequency(freq: Any) -> Any:
     """A frequency that JSON can hold: the text of an offset of pandas, or the arguments of one that has none."""
     if type(freq) is pd.DateOffset:
         return {"n": freq.n, **freq.kwds}
-    text = getattr(freq, "freqstr", freq)
-    # An offset may have holidays beside its text.
-    if text is freq or pd.tseries.frequencies.to_offset(text) == freq:
+    if (text := _text_of(freq)) is not None:
         return text
-    if (kind := type(freq).__name__) in _WITH_HOLIDAYS:
-        saved = {"kind": kind, "n": freq.n, "weekmask": freq.weekmask, "holidays": [*map(str, freq.holidays)]}
+    if (kind := type(freq).__name__) in _KINDS:
+        saved = {"kind": kind, "n": freq.n, **_arguments_of(freq)}
         if loaded_frequency(saved) == freq:
             return saved
     raise ValueError(
@@ -200,24 +205,42 @@ def loaded_frequency(saved: Any) -> Any:
     if not isinstance(saved, dict):
         return saved
     arguments = dict(saved)
-    return _WITH_HOLIDAYS.get(arguments.pop("kind", ""), pd.DateOffset)(**arguments)
+    kind = arguments.pop("kind", "")
+    return (getattr(pd.offsets, kind) if kind in _KINDS else pd.DateOffset)(**arguments)
+
+
+def _text_of(freq: Any) -> Any:
+    """The text of an offset, or what is none as it is; None where the text does not tell all, such as holidays."""
+    text = getattr(freq, "freqstr", freq)
+    try:
+        return text if text is freq or pd.tseries.frequencies.to_offset(text) == freq else None
+    except ValueError:  # it has none, such as Easter
+        return None
+
+
+def _arguments_of(freq: Any) -> dict[str, Any]:
+    """Arguments of an offset with holidays or opening hours, as lists of texts."""
+    return {
+        name: value if isinstance(value, str) else [str(each).removesuffix(":00") for each in value]
+        for name, value in freq.kwds.items()
+        if name not in ("calendar", "offset")
+    }
 
 
 def _written(freq: Any, index: FrameIndex) -> str:
     """A frequency as one writes it in Python for the frame."""
-    kind = type(freq)
-    if kind is pd.DateOffset and index.polars:
+    kind, text = type(freq).__name__, _text_of(freq)
+    if kind == "DateOffset" and index.polars:
         return f"'{freq.kwds['months']}mo'"
-    if kind not in _WITH_HOLIDAYS.values() and kind is not pd.DateOffset:
+    if kind != "DateOffset" and (kind not in _KINDS or text is not None):
         return repr(getattr(freq, "freqstr", freq))
-    arguments, module = dict(freq.kwds), "pd"
-    if kind is not pd.DateOffset:
+    arguments = dict(freq.kwds) if kind == "DateOffset" else _arguments_of(freq)
+    if "holidays" in arguments:
         # Of calendars, which hold those of a hundred years, the holidays of the frame.
-        days, module = np.array(freq.holidays, "datetime64[D]"), "pd.offsets"
-        first, last = (end(dates[row] for dates in index.dates or ()) for end, row in ((min, 0), (max, -1)))
-        arguments = {"weekmask": freq.weekmask, "holidays": [*map(str, days[(days >= first) & (days <= last)])]}
+        first, last = (str(end(dates[row] for dates in index.dates or ())) for end, row in ((min, 0), (max, -1)))
+        arguments["holidays"] = [day for day in arguments["holidays"] if first[:10] <= day <= last[:10]]
     texts = [str(freq.n)] * (freq.n != 1) + [f"{name}={value!r}" for name, value in arguments.items()]
-    return f"{module}.{kind.__name__}({', '.join(texts)})"
+    return f"{'pd' if kind == 'DateOffset' else 'pd.offsets'}.{kind}({', '.join(texts)})"
 
 
 def pandas_frequency(freq: Any) -> Any:
@@ -257,9 +280,7 @@ def other_frequency(dates: np.ndarray, freq: Any) -> Any:
         return None if usual == freq else usual
     days = pd.DatetimeIndex(dates)
     offset = pd.tseries.frequencies.to_offset(_step(freq, dates))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that some offsets are slow to add
-        follows = np.asarray(days[1:] == days[:-1] + offset)
+    follows = np.asarray(days[1:] == _following(days, offset))
     whole = pd.infer_freq(days) if len(days) > 2 else None
     if whole is None and follows.sum() * 2 >= len(follows) > 0 and on_steps(dates, offset):
         return None

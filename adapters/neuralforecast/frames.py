@@ -227,20 +227,25 @@ def _check_argument(host: Any, argument: str, frame: Any, columns: dict[str, Any
         check_frame(argument, frame, **keys, exogenous=sorted(futr - {*categories}), others=False)
     else:
         check_frame(argument, frame, **columns, exogenous=sorted(host._get_needed_exog()), categories=categories)
-        _check_freq(frame[columns["time_col"]], host.freq)
+        check_freq(frame[columns["time_col"]], host.freq)
         if isinstance(host.freq, int):
             _check_room(argument, frame, columns["time_col"], host.h * host.freq)
 
 
-def _check_freq(dates: Any, freq: Any) -> None:
-    """Raise ValueError for a frequency that makes no dates; the host would say so after the training."""
+def check_freq(dates: Any, freq: Any) -> None:
+    """Raise ValueError for a frequency that makes no later dates; the host would say so after the training."""
+    first, reason = dates[:1], "which leads to no later date"
+    if str(dates.dtype).startswith("timestamp"):  # of pyarrow, which the host makes numpy's before it counts
+        first = pd.DatetimeIndex(first)
     try:
-        processing.offset_times(dates[:1], freq, 1)
+        forward = bool((processing.offset_times(first, freq, 1) > first).all())
     except Exception as error:  # pandas and polars have several
+        forward, reason = False, str(error)
+    if not forward:
         raise ValueError(
-            f"freq must be a step of dates of type {dates.dtype}, got {freq!r} ({error}): give NeuralForecast a text "
-            "such as 'h' or 'ME', for polars '1h' or '1mo', or a whole number for whole numbers"
-        ) from error
+            f"freq must be a step of dates of type {dates.dtype}, got {freq!r} ({reason}): give a text such as 'h' or "
+            "'ME', for polars '1h' or '1mo', or a whole number for whole numbers"
+        )
 
 
 def _check_ahead(host: Any, frame: Any, df: Any, h: int | None) -> None:

@@ -265,10 +265,23 @@ def test_sizes_of_categories_are_asked_for(panel: Callable, tiny: Callable, fore
         forecaster(tiny(2, **options, categorical_cardinalities={"c": 2})).fit(mixed)
 
 
-@pytest.mark.parametrize("freq", [None, "month", pd.Timedelta("1h"), 1.5])
+@pytest.mark.parametrize("freq", [None, "month", pd.Timedelta("1h"), 1.5, "0h", "-1h"])
 def test_a_freq_that_makes_no_dates_is_named_before_the_training(freq: Any, panel: Callable, tiny: Callable) -> None:
-    with pytest.raises(ValueError, match=r"freq must be a step of dates of type datetime64.*, got .* such as 'h' or"):
+    words = r"freq must be a step of dates of type datetime64.*, got .* such as 'h' or"
+    with pytest.raises(ValueError, match=words):
         NeuralForecast([tiny(2)], freq=freq).fit(panel(2))
+    if freq is not None:  # there it follows from the dates
+        with pytest.raises(ValueError, match=words):
+            tiny(2, futr_exog_list=["x"]).effects(panel(2).assign(x=lambda df: np.arange(len(df)) % 7.0), freq=freq)
+
+
+def test_dates_of_pyarrow_are_those_of_numpy(panel: Callable, tiny: Callable) -> None:
+    frame, forecasts = panel(2), []
+    for same in (frame, frame.assign(ds=frame["ds"].astype("timestamp[us][pyarrow]"))):
+        host = NeuralForecast([tiny(2)], freq="h")
+        host.fit(same)
+        forecasts.append(host.predict())
+    pd.testing.assert_frame_equal(*forecasts, check_dtype=False)
 
 
 def test_nothing_is_printed_between_the_results_of_a_script(

@@ -483,6 +483,13 @@ def test_months_from_any_day_are_told_their_freq(months, wrong, tiny, panel, for
     pd.testing.assert_frame_equal(again.predict(), forecast)
 
 
+def test_gaps_in_steps_of_months_and_days_are_named(tiny, panel, forecaster):
+    step = pd.DateOffset(months=1, days=2)
+    frame = panel(2).assign(ds=np.tile(pd.date_range("2020-01-01", periods=60, freq=step), 2))
+    with pytest.warns(UserWarning, match="after 2021-09-09 00:00:00 comes 2021-11-13 00:00:00, not 2021-10-11"):
+        forecaster(tiny(2), step).fit(frame.drop(index=[20, 80]))
+
+
 @pytest.mark.parametrize("gap", [0, 25])
 @pytest.mark.parametrize(
     ("day", "freq", "advice"),
@@ -506,11 +513,13 @@ def test_months_from_a_late_day_are_told_what_to_do(day, freq, advice, gap, tiny
 
 
 def test_offsets_of_pandas_are_saved(tiny, panel, forecaster, tmp_path):
-    hours = pd.offsets.CustomBusinessHour(start="08:00", holidays=["2020-01-06"])
-    with pytest.raises(ValueError, match="freq must be an offset that can be written as text to be saved, got <Custom"):
-        saved_frequency(hours)
+    for lost in (pd.offsets.CustomBusinessHour(offset=pd.Timedelta("1h")), pd.offsets.Easter()):
+        with pytest.raises(ValueError, match="freq must be an offset that can be written as text to be saved, got <"):
+            saved_frequency(lost)
     days = pd.offsets.CustomBusinessDay(holidays=["2020-01-06"], weekmask="Sun Mon Tue")
-    for offset in (pd.offsets.Hour(), pd.DateOffset(hours=1), days):
+    hours = pd.offsets.CustomBusinessHour(start=["08:00", "13:30"], end=["12:00", "17:00"], holidays=["2020-01-06"])
+    afternoons = pd.offsets.BusinessHour(2, start="12:00", end="18:00")
+    for offset in (pd.offsets.Hour(), pd.DateOffset(hours=1), days, hours, afternoons):
         host = forecaster(tiny(2), offset)
         host.fit(panel(2).assign(ds=np.tile(pd.date_range("2020-01-01", periods=60, freq=offset), 2)))
         host.save(str(tmp_path / "saved"), overwrite=True)
@@ -566,7 +575,7 @@ def test_predict_checks_what_it_reads_and_fit_did_not(tiny, panel, forecaster):
         forecaster_of_all.predict(gap)  # the model looks back at 12 rows
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars", "months", "holidays"])
+@pytest.mark.parametrize("library", ["pandas", "polars", "months", "holidays", "opening hours"])
 def test_the_lines_of_the_warning_run_as_they_are_printed(library, tiny, panel, forecaster):
     whole = panel(3).rename(columns={"unique_id": "id", "ds": "at", "y": "sales"})
     freq: Any = pd.offsets.Hour(1)
@@ -575,6 +584,9 @@ def test_the_lines_of_the_warning_run_as_they_are_printed(library, tiny, panel, 
         whole["at"] = np.tile(pd.date_range("2020-01-15", periods=60, freq=freq), 3)
     if library == "holidays":  # those before the frame are not shown
         freq = pd.offsets.CustomBusinessDay(holidays=["2019-12-25", "2020-01-06", "2020-03-02"], weekmask="Sun Mon Tue")
+        whole["at"] = np.tile(pd.date_range("2020-01-01", periods=60, freq=freq), 3)
+    if library == "opening hours":
+        freq = pd.offsets.CustomBusinessHour(holidays=["2019-12-25", "2020-01-06"], start="10:00", end="14:00")
         whole["at"] = np.tile(pd.date_range("2020-01-01", periods=60, freq=freq), 3)
     df: Any = whole[(whole["id"] != "s01") | (whole["at"] < whole["at"][56])]
     if library == "polars":
