@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,13 +54,26 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
+def writing_alone(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Make a folder, and let others who write into it so wait for the block's end, where the system has locks."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        with suppress(ImportError, OSError):  # Windows has none, nor have some file systems of clusters
+            import fcntl
+
+            stack.callback(os.close, descriptor := os.open(folder, os.O_RDONLY))
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
 def replaced_together(folder: str | os.PathLike[str], description: str, *others: str) -> Iterator[list[Path]]:
     """As `replaced` for files that belong together, of which a reader needs the first, `description`.
 
     It is removed before the others take their places, and comes last: after a kill in between, the folder is refused,
-    and no file is read with one of another save.
+    and no file is read with one of another save. Of two saves at once, one waits for the other.
     """
-    with ExitStack() as stack:
+    with writing_alone(folder), ExitStack() as stack:
         yield [stack.enter_context(replaced(Path(folder) / name)) for name in (description, *others)]
         (Path(folder) / description).unlink(missing_ok=True)
 

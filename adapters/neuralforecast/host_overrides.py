@@ -38,6 +38,7 @@ from mvpa_ts.adapters.neuralforecast.frames import check_filled, checked_call, o
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import temporarily
 from mvpa_ts.checks import listed, warn
+from mvpa_ts.files import read_config, writing_alone
 from mvpa_ts.forecasting.series import plain, rows_of
 from mvpa_ts.random_state import OwnRandomState
 
@@ -230,8 +231,13 @@ def _prepared_with_frequency(prepare: Method, host: NeuralForecast, *args: Any, 
 
 
 @replacing(NeuralForecast, "load")
-def _loaded_with_index(load: Method, *args: Any, **kwargs: Any) -> Any:
-    host = load(*args, **kwargs)
+def _loaded_with_index(load: Method, path: str, *args: Any, **kwargs: Any) -> Any:
+    host = load(path, *args, **kwargs)
+    # The host loads the models that it finds, and older versions of it wrote no such file.
+    if (file := Path(path) / "configuration.json").is_file():
+        saved = read_config(file).get("configuration", {}).get("alias_to_model", {})
+        if lost := sorted({*saved} - {model.alias for model in host.models}):
+            raise FileNotFoundError(f"{path} lacks the files of {listed(lost)}: copy all that save wrote")
     host.freq = loaded_frequency(host.freq)
     if isinstance(dataset := getattr(host, "dataset", None), TimeSeriesDataset):
         dataset.frame_index = FrameIndex(
@@ -258,17 +264,17 @@ def _saved_whole(save: Method, host: NeuralForecast, path: str, *args: Any, **kw
         written["uids"] = _writable(host.uids)
     if isinstance(scores := getattr(host, "_cs_df", None), pl_DataFrame):
         written["_cs_df"] = scores.with_columns(_writable(scores[host.id_col]))
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # The host would delete what is there first, and a kill or a full disk then leaves neither of both.
-    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside, temporarily(host, **written):
-        given.arguments["path"] = f"{beside}/new"
-        save(*given.args, **given.kwargs)
-        if folder.exists():
-            folder.rename(f"{beside}/older")
-        Path(beside, "new").rename(folder)
-    for left in folder.parent.glob(f".{escape(folder.name)}-{'?' * 8}"):  # by a save that was killed
-        if left.is_dir() and {entry.name for entry in left.iterdir()} <= {"new", "older"}:
-            rmtree(left, ignore_errors=True)
+    with writing_alone(folder.parent), temporarily(host, **written):
+        # The host would delete what is there first, and a kill or a full disk then leaves neither of both.
+        with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as beside:
+            given.arguments["path"] = f"{beside}/new"
+            save(*given.args, **given.kwargs)
+            if folder.exists():
+                folder.rename(f"{beside}/older")
+            Path(beside, "new").rename(folder)
+        for left in folder.parent.glob(f".{escape(folder.name)}-{'?' * 8}"):  # by a save that was killed
+            if left.is_dir() and {entry.name for entry in left.iterdir()} <= {"new", "older"}:
+                rmtree(left, ignore_errors=True)
 
 
 @replacing(NeuralForecast, "_encode_categoricals")

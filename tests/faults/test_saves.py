@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -211,3 +212,15 @@ def test_a_fault_at_each_step_of_a_save(name, killed, tmp_path):
     assert outcomes
     # A kill between two renames leaves a folder that is refused; without room nothing is renamed.
     assert all(outcome in (old, new) or (killed and isinstance(outcome, str)) for outcome in outcomes)
+
+
+@pytest.mark.parametrize("name", [name for name in _SAVES if name != "calibration"])
+def test_of_two_saves_at_once_one_is_read(name, tmp_path):
+    saved = _SAVES[name]()
+    for each in ("old", "new"):
+        saved.save(getattr(saved, each), tmp_path / each)
+    whole = [saved.read(tmp_path / each) for each in ("old", "new")]
+    for _ in range(8):
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda each: saved.save(each, tmp_path / "place"), (saved.old, saved.new)))
+        assert saved.read(tmp_path / "place") in whole

@@ -185,6 +185,16 @@ def test_save_and_load_in_a_new_process(tmp_path: Path, tiny: Callable, panel: C
     pd.testing.assert_frame_equal(loaded, expected)
 
 
+def test_a_folder_that_lacks_a_model_is_refused(tmp_path: Path, tiny: Callable, panel: Callable):
+    """The host loads the models that it finds."""
+    host = NeuralForecast([tiny(2), tiny(2, alias="other")], freq="h")
+    host.fit(panel(2))
+    host.save(str(tmp_path))
+    (tmp_path / "other_0.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="lacks the files of other: copy all that save wrote"):
+        NeuralForecast.load(str(tmp_path))
+
+
 @pytest.mark.parametrize("predicted", [False, True])
 @pytest.mark.parametrize("name", ["NegativeBinomial", "Normal"])
 def test_distributions_are_saved_and_loaded(
