@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from mvpa_ts.forecasting.pretrained import detect_anomalies
 from mvpa_ts.forecasting.pretrained.anomalies import alarms, stillness, surprise
@@ -84,7 +85,7 @@ def test_what_cannot_be_judged_is_an_error(panel):
             detect_anomalies(panel, rate=rate)
     with pytest.raises(ValueError, match=r"at least 117 rows for rate=0.01 of 1 series, got 100"):
         detect_anomalies(panel["a"].iloc[:100], rate=0.01)
-    with pytest.raises(ValueError, match="infinite"):
+    with pytest.raises(ValueError, match=r"infinite ones of \['b'\]"):
         detect_anomalies(panel.replace(panel.iloc[3, 1], np.inf))
     with pytest.raises(ValueError, match="got none of b"):
         detect_anomalies(panel.assign(b=np.nan))
@@ -133,6 +134,10 @@ def test_frames_that_would_be_misread_are_errors(panel):
     long = panel.rename_axis("ds").reset_index().melt("ds", var_name="unique_id", value_name="y")
     for frame, said in (
         (pd.concat([long, long.iloc[[5]]]), "each date once in a series, got 2024-01-01 05:00:00 twice in series 'a'"),
+        (long.iloc[:0], "must have rows and columns, got 0 rows and 3 columns"),
+        (panel[[]], f"must have rows and columns, got {len(panel)} rows and 0 columns"),
+        (long.assign(available_mask=2), "0 or 1 in column 'available_mask', got .*2"),
+        (long.assign(available_mask="1"), "0 or 1 in column 'available_mask', got '1'"),
         (long.drop(columns="y"), r"got none of \['y'\]"),
         (long.assign(ds=long["ds"].mask(long.index == 7)), "an id and a date in each row, got none in row 7"),
         (long.assign(ds=long["ds"].astype(str)), "dates, periods or whole numbers in column 'ds', got"),
@@ -147,8 +152,9 @@ def test_frames_that_would_be_misread_are_errors(panel):
         detect_anomalies(panel.to_numpy())
     with pytest.raises(ValueError, match="season must be a whole number of steps"):
         detect_anomalies(panel, season=1.5)
-    with pytest.raises(ValueError, match=r"network must be None or a forecaster, such as .*, got 'small'"):
-        detect_anomalies(panel, network="small")
+    for network in ("small", torch.nn.Linear(1, 1)):
+        with pytest.raises(ValueError, match=r"network must be None or a forecaster, such as .*, got ('small'|Linear)"):
+            detect_anomalies(panel, network=network)
     uneven = panel.index[0] + pd.to_timedelta(np.arange(40) ** 1.9, "s")
     with pytest.warns(UserWarning, match="on a regular grid of dates"):
         detect_anomalies(panel.iloc[:40].set_axis(uneven), rate=0.2)

@@ -83,14 +83,15 @@ def detect_anomalies(
             "can be found"
         )
     season = checked_season(season)
-    if network is not None and not isinstance(network, torch.nn.Module):
-        raise ValueError(f"network must be None or a forecaster, such as load_base('small'), got {network!r}")
+    # A compiled one holds the forecaster.
+    if network is not None and not isinstance(getattr(network, "_orig_mod", network), BaseForecaster):
+        raise ValueError(f"network must be None or a forecaster, such as load_base('small'), got {network!r:.100}")
     table = _table(df)
     values = table.to_numpy()
-    if np.isinf(values).any():
-        raise ValueError("df must hold finite numbers, or NaN for missing values; got infinite ones")
-    empty = [str(name) for name, seen in zip(table.columns, ~np.isnan(values).all(0), strict=True) if not seen]
-    if empty or not values.size:
+    if (infinite := np.isinf(values).any(0)).any():
+        names = [str(name) for name in table.columns[infinite][:5]]
+        raise ValueError(f"df must hold finite numbers, or NaN for missing values; got infinite ones of {names}")
+    if empty := [str(name) for name in table.columns[np.isnan(values).all(0)]]:
         raise ValueError(f"df must hold a value of each series, got none of {', '.join(empty[:5])}: leave them out")
     # By a power of two, which rounds nothing: squares of 1e-200 and 1e200 would be zero and infinite.
     unit = np.ldexp(1.0, np.frexp(np.nanmax(values / 2, axis=0) - np.nanmin(values / 2, axis=0))[1])
@@ -137,6 +138,8 @@ def _table(df: Any) -> Any:
             f"df must be a frame with columns unique_id, ds and y, or with a column a series, got {got}: take "
             "df.reset_index(), or pd.DataFrame(df)"
         )
+    if df.empty:
+        raise ValueError(f"df must have rows and columns, got {df.shape[0]} rows and {df.shape[1]} columns")
     if not df.columns.is_unique:
         twice = df.columns[df.columns.duplicated()][0]
         raise ValueError(f"df must have each column once, got {twice!r} more than once: rename one")
@@ -147,8 +150,10 @@ def _table(df: Any) -> Any:
             raise ValueError(
                 f"df must have an id and a date in each row, got none in row {lost.argmax()}: leave it out"
             )
-        y = df["y"].where(df["available_mask"] > 0) if "available_mask" in df.columns else df["y"]
-        numbers = _numbers(y.to_frame())["y"]
+        mask = df.get("available_mask", pd.Series(1, df.index))
+        if (other := ~mask.isin((0, 1))).any():
+            raise ValueError(f"df must hold 0 or 1 in column 'available_mask', got {mask[other].iloc[0]!r}")
+        numbers = _numbers(df["y"].where(mask == 1).to_frame())["y"]
         if (again := df.duplicated(["unique_id", "ds"])).any():
             raise ValueError(
                 f"df must hold each date once in a series, got {df['ds'][again].iloc[0]} twice in series "
