@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from numbers import Integral
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -21,6 +23,10 @@ MOVED = {
     "cycle_channels": 'say per_channel=["cycle"]',
     "level_reversion": 'say normalise="reverting"',
 }
+
+
+# Of the memory of a container: version 2 and version 1 of Linux's cgroups.
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 @contextmanager
@@ -66,12 +72,23 @@ def check_whole(least: int = 1, **numbers: Any) -> None:
 
 def check_memory(name: str, number: int, each: int) -> None:
     """Raise ValueError for a number of things that do not fit into the memory, of so many bytes each, as measured."""
-    if hasattr(os, "sysconf") and number * each > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+    if number * each > (memory := _memory()):
         advice = "Take fewer at a time, with another seed each time" if name == "n_paths" else "Take fewer"
         raise ValueError(
-            f"{name} must be at most {memory // each} here, got {number}, which needs {number * each / 1e9:.0f} GB of "
-            f"memory for all series together, and this machine has {memory / 1e9:.0f} GB. {advice}"
+            f"{name} must be at most {memory // each:.0f} here, got {number}, which needs {number * each / 1e9:.0f} GB "
+            f"of memory for all series together, and there are {memory / 1e9:.0f} GB. {advice}"
         )
+
+
+def _memory() -> float:
+    """Bytes of this machine, or of the container that a process may be in."""
+    least = math.inf  # Windows does not say
+    with suppress(AttributeError):
+        least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in _LIMITS:
+        with suppress(OSError, ValueError):  # there is none, or "max"
+            least = min(least, int(Path(limit).read_text()))
+    return least
 
 
 def check_objects(kind: type | tuple[type, ...], example: str, **values: Any) -> None:

@@ -204,15 +204,28 @@ class MVPAForecaster(DictOptions, Pretraining):
         elif start is None:
             check_rows(len(series.values), horizon)
             config = network_config(self.get_params(deep=False), [series], horizon)
-            if len(y) >= config.lookback:  # else that was said
-                warn_of_short_history(y, config.lookback, horizon)
             self.fitted_ = self._train([series], config, self.max_steps, "fit", self._columns)
         else:
             if steps:
                 check_rows(len(series.values), start.config.horizon)
-            warn_of_short_history(y, start.config.lookback, start.config.horizon)
             self.fitted_ = self._train([series], start.config, steps, "fit", self._columns, start=start)
+        self._warn_of_short_history(series)
         return self
+
+    def _warn_of_short_history(self, series: Series) -> None:
+        config = getattr(self.fitted_, "config", None)  # none of a shipped network, which warns itself
+        # Of fewer rows than a new network reads, `fit` said so.
+        if config and (len(series.values) >= config.lookback or hasattr(self, "pretrained_")):
+            rows = pd.DataFrame(series.values, columns=self._columns.names)
+            warn_of_short_history(rows, config.lookback, config.horizon)
+
+    def _check_fh(self, fh: Any, pred_int: bool = False) -> Any:
+        frames.check_fh(fh, getattr(self, "_cutoff", None))
+        return super()._check_fh(fh, pred_int)
+
+    def _check_X(self, X: Any = None) -> Any:  # noqa: N802
+        frames.check_table("X", X)
+        return super()._check_X(X)
 
     def update(self, y: Any, X: Any = None, update_params: bool = True) -> Self:
         """Append rows and train on, as sktime's forecasters do; rows need an index, which an array lacks."""
@@ -402,6 +415,7 @@ class MVPAForecaster(DictOptions, Pretraining):
                     [series], self.fitted_.config, self._finetune_steps, "update", self._columns,
                     start=self.fitted_,
                 )  # fmt: skip
+        self._warn_of_short_history(series)
         return self
 
     def _update_predict_single(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -164,6 +165,10 @@ def check_new_rows(y: Any, X: Any = None, seen: pd.DataFrame | None = None) -> N
 def check_same_rows(y: Any, X: Any) -> None:
     """Raise ValueError where X lacks a row of y; the host does not say which table lacks it."""
     rows, given = (getattr(table, "index", None) for table in (y, X))
+    if isinstance(X, np.ndarray) and isinstance(rows, pd.Index) and rows.nlevels == 1 and rows[:1].tolist() != [0]:
+        raise ValueError(
+            f"X must have the index of y, which begins at {rows[0]}, got an array: take pd.DataFrame(X, index=y.index)"
+        )
     if not isinstance(rows, pd.Index) or not isinstance(given, pd.Index) or rows.nlevels != given.nlevels:
         return
     if len(lacking := rows[~rows.isin(given)]):
@@ -205,6 +210,7 @@ def _frequency_with_gaps(index: pd.DatetimeIndex) -> Any:
     whole_days = by_clock > pd.Timedelta(0) and by_clock % pd.Timedelta("1D") == pd.Timedelta(0)
     offsets.append(pd.offsets.Day(by_clock.days) if whole_days else pd.tseries.frequencies.to_offset(shortest))
     offsets += [pd.DateOffset(months=12), pd.DateOffset(months=3), pd.DateOffset(months=1)]  # from any day
+    offsets += [pd.offsets.BusinessHour()]
     best, fewest = None, 0
     for offset in offsets:
         if shortest > pd.Timedelta(0) and offset.is_on_offset(index[0]):
@@ -310,18 +316,48 @@ def regular(index: pd.Index, end: Any, frequency: Any) -> pd.Index:
 
 def steps_ahead(fh: ForecastingHorizon, cutoff: pd.Index, frequency: Any) -> np.ndarray:
     """Steps from the cutoff to each moment of a horizon; raises ValueError for dates off the grid."""
-    if fh.is_relative and not isinstance(fh.to_pandas(), pd.TimedeltaIndex):
-        steps = np.asarray(fh).astype(int)
-        check_memory("fh", int(steps.max(initial=0)), 20_000)  # of a shipped network, for a column
-        return steps
-    fh = fh.to_absolute(cutoff)
+    if isinstance(fh.to_pandas(), pd.TimedeltaIndex):
+        fh = fh.to_absolute(cutoff)
     dates = fh.to_pandas()
     if not isinstance(dates, pd.DatetimeIndex) or frequency is None:
-        return np.asarray(fh.to_relative(cutoff)).astype(int)
-    steps = pd.date_range(cutoff[0], dates.max(), freq=frequency).get_indexer(dates)
-    if (steps < 1).any():
-        raise ValueError(f"fh must lie on the grid of y ({frequency.freqstr}) after {cutoff[0]}, got {list(dates[:3])}")
+        steps = np.asarray(fh.to_relative(cutoff)).astype(int)
+    else:
+        dates = dates if dates.tz is None else dates.tz_convert(cutoff.tz)
+        if isinstance(frequency, pd.offsets.Tick):  # before all steps are listed
+            _check_room((dates.max() - cutoff[0]) // pd.Timedelta(frequency))
+        steps = pd.date_range(cutoff[0], dates.max(), freq=frequency).get_indexer(dates)
+        if (steps < 1).any():
+            raise ValueError(
+                f"fh must lie on the grid of y ({frequency.freqstr}) after {cutoff[0]}, got {list(dates[:3])}"
+            )
+    _check_room(int(steps.max(initial=0)))
     return steps
+
+
+def _check_room(steps: int) -> None:
+    check_memory("fh", steps, 20_000)  # of a shipped network, for a column
+
+
+def check_fh(fh: Any, cutoff: Any) -> None:
+    """Raise ValueError for a horizon too long for the memory, or of moments of another kind than those of y.
+
+    The host lists all steps up to a number first, and has no words for such moments.
+    """
+    if isinstance(fh, Integral):
+        _check_room(int(fh))
+    given = fh.to_pandas() if isinstance(fh, ForecastingHorizon) else fh
+    if not isinstance(given, pd.Index) or not isinstance(cutoff, pd.Index) or not len(given):
+        return
+    right = _kind(given) == _kind(cutoff)
+    if isinstance(given, pd.TimedeltaIndex):
+        right = isinstance(cutoff, (pd.DatetimeIndex, pd.PeriodIndex))
+    elif pd.api.types.is_integer_dtype(given):
+        right |= getattr(fh, "is_relative", True)
+    if not right:
+        raise ValueError(
+            f"fh must be steps ahead, or moments of the kind that y has, {cutoff.dtype} such as {cutoff[0]}, got "
+            f"{given.dtype} such as {given[0]}"
+        )
 
 
 def index_ahead(cutoff: pd.Index, frequency: Any, horizon: int) -> pd.Index:

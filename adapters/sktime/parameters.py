@@ -12,7 +12,7 @@ from sktime.base import BaseEstimator
 
 from mvpa_ts.adapters.options import MOVED, Group, forecasting_config, host_words, refuse_fields
 from mvpa_ts.adapters.sktime.columns import book_of
-from mvpa_ts.checks import check_flags, listed, warn
+from mvpa_ts.checks import check_flags, keep_whole, listed, warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +109,7 @@ def checked_device(name: str) -> str:
 
     try:
         kind = torch.device(name).type
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise ValueError(f"device must be a name that torch knows, such as 'cpu' or 'cuda', got {name!r}") from error
     seen = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not seen.get(kind, True):
@@ -185,6 +185,8 @@ def training_of(parameters: Mapping[str, Any], steps: int, *, from_scratch: bool
     from mvpa_ts.forecasting.training import ForecasterTraining
 
     options = forecaster_groups()[1].checked(parameters["training"])
+    if from_scratch:
+        keep_whole(SimpleNamespace(max_steps=steps), 1, "max_steps")
     with host_words({"steps": "max_steps" if from_scratch else "finetune_steps"}):
         training = ForecasterTraining(steps=steps, learning_rate=parameters["learning_rate"], **options)
     if from_scratch:

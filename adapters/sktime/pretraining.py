@@ -17,7 +17,7 @@ from mvpa_ts.adapters.options import host_words
 from mvpa_ts.adapters.sktime.columns import Columns, arranged, book_of
 from mvpa_ts.adapters.sktime.files import check_folder
 from mvpa_ts.adapters.sktime.frames import check_same_rows, check_table, columns_of, frequency_of, panel_of
-from mvpa_ts.adapters.sktime.parameters import FINETUNING, checked_device, network_config, seed_of, training_of
+from mvpa_ts.adapters.sktime.parameters import checked_device, network_config, seed_of, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, check_parameters, side_by_side
 from mvpa_ts.checks import keep_whole
@@ -151,14 +151,10 @@ class Pretraining(BaseForecaster):
     ) -> ShippedForecaster:
         if not self._finetune_steps:
             return shipped
-        return shipped.finetuned(
-            series,
-            scaling,
-            channel_inputs,
-            steps=self._finetune_steps,
-            learning_rate=FINETUNING * self.learning_rate,
-            seed=seed_of(self.random_state),
-        )
+        steps = self._finetune_steps
+        rate = training_of(self.get_params(deep=False), steps, from_scratch=False).learning_rate
+        seed = seed_of(self.random_state)
+        return shipped.finetuned(series, scaling, channel_inputs, steps=steps, learning_rate=rate, seed=seed)
 
     def _train(
         self,

@@ -15,10 +15,12 @@ from safetensors.torch import load_file
 
 pytest.importorskip("sktime")
 
+from sktime.forecasting.base import ForecastingHorizon
 from sktime.forecasting.naive import NaiveForecaster
 from sktime.split import ExpandingWindowSplitter
 from support.made_up_series import SMALL, fitted, panel, waves, weights
 
+from mvpa_ts.adapters import options
 from mvpa_ts.adapters.sktime import MVPAForecaster
 from mvpa_ts.windows import Series
 
@@ -90,7 +92,7 @@ class TestDistribution:
 
 
 class TestIndices:
-    @pytest.mark.parametrize("freq", ["D", "h", "10min", "MS", "ME", "QS", "YS", "B", "W-WED"])
+    @pytest.mark.parametrize("freq", ["D", "h", "10min", "MS", "ME", "QS", "YS", "B", "bh", "W-WED"])
     @pytest.mark.parametrize("gaps", [False, True])
     def test_dates_without_a_frequency(self, freq, gaps):
         """As they come from a file: the forecast is that of dates with one."""
@@ -198,6 +200,39 @@ def test_steps_as_distances_in_time(pretrained):
         MVPAForecaster(**options).fit(y, fh=fh).predict() for fh in ([2, 4], pd.timedelta_range("1D", periods=2))
     )
     pd.testing.assert_frame_equal(by_time, by_number)
+
+
+def test_steps_as_dates_of_another_zone():
+    y = waves().set_axis(pd.date_range("2024-01-01", periods=60, freq="h", tz="UTC"))
+    ahead = pd.DatetimeIndex(["2024-01-03 14:00"]).tz_localize("Europe/Zurich")
+    by_date, by_number = (MVPAForecaster(**SMALL).fit(y, fh=fh).predict() for fh in (ahead, [2]))
+    pd.testing.assert_frame_equal(by_date, by_number)
+
+
+@pytest.mark.parametrize(
+    "fh",
+    [
+        pd.period_range("2024-03-02", periods=1, freq="D"), pd.date_range("2024-03-02", periods=1, tz="UTC"),
+        ForecastingHorizon([62], is_relative=False),
+    ],
+    ids=["periods", "another clock", "numbers"],
+)  # fmt: skip
+def test_steps_as_moments_of_another_kind_are_named(fh):
+    y = waves().set_axis(pd.date_range("2024-01-01", periods=60))
+    with pytest.raises(ValueError, match=r"fh must be steps ahead, or moments .* y has, datetime64.* got "):
+        MVPAForecaster(**SMALL).fit(y, fh=fh)
+    with pytest.raises(ValueError, match="got timedelta64"):
+        MVPAForecaster(**SMALL).fit(y.reset_index(drop=True), fh=pd.timedelta_range("1D", periods=1))
+
+
+@pytest.mark.parametrize("fh", [10**12, [10**12], pd.DatetimeIndex(["9999-01-01"], dtype="datetime64[s]")], ids=str)
+def test_steps_that_leave_no_memory_are_refused(fh, monkeypatch, tmp_path):
+    y = waves(columns=1).set_axis(pd.date_range("2024-01-01", periods=60, freq="h").as_unit("s"))
+    # As in a container that may take a gigabyte.
+    (tmp_path / "memory.max").write_text("1000000000")
+    monkeypatch.setattr(options, "_LIMITS", (tmp_path / "memory.max", tmp_path / "absent"))
+    with pytest.raises(ValueError, match=r"fh must be at most 50000 here, got .* and there are 1 GB"):
+        MVPAForecaster(pretrained="small").fit(y).predict(fh=fh)
 
 
 class TestMissing:
@@ -422,7 +457,8 @@ class TestBadInput:
             ({"network": {"per_channel": ["cycle"]}}, "cycle in per_channel needs sp, the number of steps in a cycle"),
             ({"dim": 9}, r"dim \(9\) must be a multiple of num_heads"),
             ({"training": {"patience": 2}}, "needs a validation_fraction"),
-            ({"max_steps": -1}, "max_steps must be at least 0"),
+            ({"max_steps": 0}, "max_steps must be at least 1, got 0"),
+            ({"device": None}, "device must be a name that torch knows, .* got None"),
             ({"max_steps": 2.0}, r"max_steps must be a whole number, got 2\.0"),
             ({"max_steps": None}, "max_steps must be a whole number, got None"),
             ({"dim": None}, "dim must be a whole number, got None"),
@@ -479,6 +515,11 @@ def test_rows_of_covariates_out_of_order_are_named():
     y = waves()
     with pytest.raises(ValueError, match="X must have its rows in order of time"):
         MVPAForecaster(**SMALL).fit(y, X=y[::-1], fh=[1])
+    forecaster = MVPAForecaster(**SMALL).fit(y[:50], X=y[:50], fh=[1])
+    with pytest.raises(ValueError, match="X must have its rows in order of time"):
+        forecaster.predict(X=y[50:][::-1])
+    with pytest.raises(ValueError, match=r"X must have the index of y, which begins at .* got an array"):
+        MVPAForecaster(**SMALL).fit(y, X=y.to_numpy(), fh=[1])
 
 
 def test_a_new_column_in_update_is_refused():

@@ -140,6 +140,19 @@ def test_steps_of_later_training_are_checked_by_fit(steps: float, message: str, 
         MVPAForecaster(pretrained=pretrained, finetune_steps=steps, max_steps=1).fit(waves(), fh=[3])
 
 
+def test_the_rate_of_later_training_is_checked():
+    with pytest.raises(ValueError, match="learning_rate must be positive, got -1"):
+        MVPAForecaster(pretrained="small", finetune_steps=1, learning_rate=-1).fit(waves(), fh=[3])
+
+
+def test_rows_that_a_look_back_lacks_are_said_after_an_update():
+    """Rows that the index lacks count too: the last twelve steps have one value."""
+    y = waves(columns=1)
+    forecaster = MVPAForecaster(**SMALL).fit(y[:40], fh=[1])
+    with pytest.warns(UserWarning, match="y should have values in the last 12 rows, .* got 1 in"):
+        forecaster.update(y[55:56], update_params=False)
+
+
 @pytest.mark.parametrize("random_state", ["a", -1, 1.5])
 def test_a_random_state_of_a_wrong_kind_is_named(random_state):
     with pytest.raises(ValueError, match=f"random_state must be None, a whole number .* got {random_state!r}"):
