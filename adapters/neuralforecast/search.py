@@ -121,15 +121,10 @@ class AutoMVPA(BaseAuto):
     >>> from neuralforecast import NeuralForecast
     >>> from neuralforecast.utils import AirPassengersPanel
     >>> from mvpa_ts.adapters.neuralforecast import AutoMVPA
+    >>> quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
     >>> def config(trial):
-    ...     return {
-    ...         "input_size": 24,
-    ...         "max_steps": 1,
-    ...         "learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True),
-    ...         "enable_progress_bar": False,
-    ...         "enable_model_summary": False,
-    ...         "logger": False,
-    ...     }
+    ...     rate = trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True)
+    ...     return {"input_size": 24, "max_steps": 1, "learning_rate": rate, **quiet}
     >>> model = AutoMVPA(h=12, n_series=2, config=config, num_samples=2, storage=None)
     >>> forecaster = NeuralForecast(models=[model], freq="ME")
     >>> forecaster.fit(AirPassengersPanel[["unique_id", "ds", "y"]], val_size=12)
@@ -436,7 +431,16 @@ class Objective:
 
     def __call__(self, trial: optuna.Trial) -> float:
         """Train a model with the arguments that a trial draws."""
-        chosen = self._arguments(trial)
+        try:
+            chosen: dict[str, Any] = self._search["config"](trial)
+        except ValueError as error:
+            if "dynamic value space" not in str(error):
+                raise
+            raise ValueError(
+                f"config must suggest a parameter with the same choices throughout study "
+                f"{trial.study.study_name!r}, which began with others (or config names the parameter twice): give "
+                "another study_name, another name of the parameter, or the first choices"
+            ) from error
         drawn = {name for name, _ in described(chosen).items() - self._settings.items()}
         with noting_failure(trial, drawn):
             model = self._search["cls_model"](**deepcopy(chosen))
@@ -449,20 +453,6 @@ class Objective:
         losses = {name: float(model.metrics[key]) for name, key in _METRICS.items()}
         trial.set_user_attr("METRICS", losses)
         return losses["loss"]
-
-    def _arguments(self, trial: optuna.Trial) -> dict[str, Any]:
-        """What the search space draws; names a study with other choices."""
-        try:
-            chosen: dict[str, Any] = self._search["config"](trial)
-        except ValueError as error:
-            if "dynamic value space" not in str(error):
-                raise
-            raise ValueError(
-                f"config must suggest a parameter with the same choices throughout study "
-                f"{trial.study.study_name!r}, which began with others (or config names the parameter twice): give "
-                "another study_name, another name of the parameter, or the first choices"
-            ) from error
-        return chosen
 
     def _reporting(self, trial: optuna.Trial, model: Any) -> Callable[[int, float], None]:
         """A function to call after each validation of a model, with the step and the loss."""

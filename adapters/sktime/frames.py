@@ -322,7 +322,7 @@ def steps_ahead(fh: ForecastingHorizon, cutoff: pd.Index, frequency: Any) -> np.
     if not isinstance(dates, pd.DatetimeIndex) or frequency is None:
         steps = np.asarray(fh.to_relative(cutoff)).astype(int)
     else:
-        dates = dates if dates.tz is None else dates.tz_convert(cutoff.tz)
+        dates = dates if dates.tz is None else dates.tz_convert(getattr(cutoff, "tz", None))
         if isinstance(frequency, pd.offsets.Tick):  # before all steps are listed
             _check_room((dates.max() - cutoff[0]) // pd.Timedelta(frequency))
         steps = pd.date_range(cutoff[0], dates.max(), freq=frequency).get_indexer(dates)

@@ -531,7 +531,7 @@ def test_training_takes_each_window_once_before_it_takes_one_again(
 
 
 def test_a_misspelt_argument_is_named_when_the_model_is_made() -> None:
-    with pytest.raises(TypeError, match=r"hiden_size is neither an argument of MVPA .*: did you mean hidden_size\?"):
+    with pytest.raises(TypeError, match=r"hiden_size is neither an argument of MVPA .*: did you mean 'hidden_size'\?"):
         MVPA(h=2, input_size=4, n_series=2, hiden_size=8)
     assert MVPA(h=2, input_size=4, n_series=2, gradient_clip_val=1.0).trainer_kwargs["gradient_clip_val"] == 1.0
 
