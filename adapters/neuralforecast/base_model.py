@@ -100,6 +100,8 @@ def check_columns(argument: str, names: Any) -> None:
     if isinstance(names, (set, frozenset)):  # its order differs between processes
         raise ValueError(f"{argument} must be a list of columns, got a set: write {sorted(names)!r}")
     names = list(names or ())
+    if other := [name for name in names if not isinstance(name, str)]:  # which the host takes for lists of names
+        raise ValueError(f"{argument} must hold names that are text, got {other[0]!r}: rename the column")
     if twice := [name for row, name in enumerate(names) if name in names[:row]]:
         raise ValueError(f"{argument} must name each column once, got {twice[0]!r} more than once")
 

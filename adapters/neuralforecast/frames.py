@@ -112,6 +112,8 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
     for name, least in _COUNTS.items():
         if name in given and not (given[name] is None and name in ("n_windows", "test_size", "h")):
             check_whole(least, **{name: given[name]})
+    if texts := [name for name in ("use_init_models", "verbose", "refit") if isinstance(given.get(name), str)]:
+        raise ValueError(f"{texts[0]} must be True or False, got {given[texts[0]]!r}")  # which counts as True
     # What `predict` was not told it takes from the fit.
     usual = {"id_col": "unique_id", "time_col": "ds", "target_col": "y"}
     columns = {name: given.get(name, getattr(host, name, column)) for name, column in usual.items()}

@@ -493,9 +493,8 @@ def check_names(names: Iterable[str], maker: Callable[..., Any]) -> None:
     strange = [name for name in names if name not in arguments]
     refuse_fields(strange, (NETWORK, TRAINING), RENAMED)
     if strange:
-        raise TypeError(
-            f"{strange[0]} is neither an argument of MVPA nor of Lightning's Trainer: {meant(strange[0], arguments)}"
-        )
+        hint = meant(strange[0], arguments)
+        raise TypeError(f"{strange[0]} is neither an argument of MVPA nor of Lightning's Trainer: {hint}")
 
 
 def check_schedule(val_check_steps: Any, windows_batch_size: Any, loss: Any, valid_loss: Any) -> None:

@@ -166,10 +166,10 @@ class AutoMVPA(BaseAuto):
         check_objects(RayOptions, "RayOptions(cpus=2)", ray_options=ray_options)
         check_objects(OptunaOptions, "OptunaOptions(study_kwargs={})", optuna_options=optuna_options)
         # The host would leave out what is no sampler of Optuna, without a word.
-        kind, example = optuna.samplers.BaseSampler, "optuna.samplers.TPESampler()"
-        if backend == "ray":
-            kind, example = (Searcher, SearchAlgorithm), "tune.search.basic_variant.BasicVariantGenerator()"
-        check_objects(kind, example, search_alg=search_alg)
+        if backend == "optuna":
+            check_objects(optuna.samplers.BaseSampler, "optuna.samplers.TPESampler()", search_alg=search_alg)
+        else:
+            check_objects((Searcher, SearchAlgorithm), "BasicVariantGenerator()", search_alg=search_alg)
         if backend == "optuna" and (wrong := [each for each in callbacks or () if not callable(each)]):
             raise ValueError(f"callbacks must be functions of a study and a trial, got {wrong[0]!r}")
         if pruner is not None and backend != "optuna":

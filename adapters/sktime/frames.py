@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from mvpa_ts.windows import Series
 
 
+_BYTES_AHEAD = 20_000  # of a shipped network, for a step of a column
+
+
 def columns_of(frame: pd.DataFrame, names: list[Any] | None, argument: str = "X") -> pd.DataFrame:
     """The columns that `fit` saw, in its order."""
     if names is None:
@@ -37,8 +40,7 @@ def series_of(
     from mvpa_ts.windows import Series
 
     for name, frame in (("y", y), ("X", X)):
-        if frame is not None and np.isinf(frame.to_numpy(float)).any():
-            columns = [column for column in frame.columns if np.isinf(frame[column].to_numpy(float)).any()]
+        if frame is not None and (columns := [each for each in frame if np.isinf(frame[each].to_numpy(float)).any()]):
             raise ValueError(f"{name} must be finite, or NaN where missing, got inf in columns {columns}")
     for column in y.select_dtypes("integer").columns:  # float64 has 53 bits
         whole = y[column].dropna().to_numpy()
@@ -324,18 +326,14 @@ def steps_ahead(fh: ForecastingHorizon, cutoff: pd.Index, frequency: Any) -> np.
     else:
         dates = dates if dates.tz is None else dates.tz_convert(getattr(cutoff, "tz", None))
         if isinstance(frequency, pd.offsets.Tick):  # before all steps are listed
-            _check_room((dates.max() - cutoff[0]) // pd.Timedelta(frequency))
+            check_memory("fh", (dates.max() - cutoff[0]) // pd.Timedelta(frequency), _BYTES_AHEAD)
         steps = pd.date_range(cutoff[0], dates.max(), freq=frequency).get_indexer(dates)
         if (steps < 1).any():
             raise ValueError(
                 f"fh must lie on the grid of y ({frequency.freqstr}) after {cutoff[0]}, got {list(dates[:3])}"
             )
-    _check_room(int(steps.max(initial=0)))
+    check_memory("fh", int(steps.max(initial=0)), _BYTES_AHEAD)
     return steps
-
-
-def _check_room(steps: int) -> None:
-    check_memory("fh", steps, 20_000)  # of a shipped network, for a column
 
 
 def check_fh(fh: Any, cutoff: Any) -> None:
@@ -344,7 +342,7 @@ def check_fh(fh: Any, cutoff: Any) -> None:
     The host lists all steps up to a number first, and has no words for such moments.
     """
     if isinstance(fh, Integral):
-        _check_room(int(fh))
+        check_memory("fh", int(fh), _BYTES_AHEAD)
     given = fh.to_pandas() if isinstance(fh, ForecastingHorizon) else fh
     if not isinstance(given, pd.Index) or not isinstance(cutoff, pd.Index) or not len(given):
         return

@@ -123,7 +123,8 @@ class PanelEstimator(DictOptions):
     def fit(self, X: Any, y: Any) -> Any:
         """Fit to series and their labels or numbers, as sktime's estimators do; `y` may also be a list."""
         # sktime 1.2 takes a list for a table of dicts, and stumbles over it.
-        y = np.asarray(y) if isinstance(y, (list, tuple)) else y
+        if isinstance(y, (list, tuple)):  # numpy makes texts of numbers beside texts
+            y = np.array(y, dtype=object if 0 < sum(isinstance(label, str) for label in y) < len(y) else None)
         _check_targets(y, self._estimator_type)
         if isinstance(y, pd.Series) and isinstance(getattr(X, "index", None), pd.MultiIndex):
             # The host goes by order, and labels that are sorted otherwise would be those of other series.

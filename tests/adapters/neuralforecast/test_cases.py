@@ -280,6 +280,7 @@ def test_making_a_model_leaves_the_random_state_of_the_process():
 def test_a_column_is_named_once_and_in_a_list(maker, option, tiny):
     for names, message in (
         (["x", "z", "x"], rf"{option} must name each column once, got 'x' more than once"),
+        ([1], rf"{option} must hold names that are text, got 1: rename the column"),
         ("price", rf"{option} must be a list of columns, got the text 'price': write \['price'\]"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -183,6 +183,8 @@ def test_unknown_options_are_named(panel: Callable, tiny: Callable, forecaster: 
         host.cross_validation(frame, nwindows=2)
     with pytest.raises(TypeError, match=r"fit has no option 'valsize': did you mean 'val_size'?"):
         host.fit(frame, valsize=6)
+    with pytest.raises(ValueError, match="use_init_models must be True or False, got 'no'"):
+        host.fit(frame, use_init_models="no")
     host.fit(frame)
     with pytest.raises(TypeError, match=r"explain has no option 'horizon': did you mean 'horizons'?"):
         host.explain(horizon=[1])

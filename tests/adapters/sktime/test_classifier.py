@@ -1,6 +1,7 @@
 """MVPAClassifier beyond sktime's conformance suite."""
 
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -277,10 +278,12 @@ def test_complex_numbers_and_text_are_refused(estimator):
         estimator().fit(X, y + 1j)
 
 
-def test_labels_that_cannot_be_sorted_are_named():
+@pytest.mark.parametrize("kind", [list, tuple, partial(np.array, dtype=object)], ids=["list", "tuple", "array"])
+def test_labels_that_cannot_be_sorted_are_named(kind):
+    """Numpy makes texts of numbers beside texts, and predictions would be labels that nobody gave."""
     X = np.random.default_rng(0).normal(size=(4, 2, 20))
     with pytest.raises(ValueError, match="y must have labels of one kind, which can be sorted, got int, str: make"):
-        MVPAClassifier().fit(X, np.array([0, "1", 0, "1"], object))
+        MVPAClassifier().fit(X, kind([0, "1", 0, "1"]))
 
 
 def test_swapped_axes_are_named_and_the_widest_public_set_is_not():
