@@ -177,8 +177,7 @@ class PanelModel(HostOverrides):
     ) -> Any:
         """Get a fitted or loaded model ready to train on, on another panel; the next `fit` goes on from its weights.
 
-        It gives the model itself, and what is set here is saved with it. Series of the next panel that were in the last
-        one keep their vectors ("vectors"); others get new ones.
+        Series of the next panel that were in the last one keep their vectors ("vectors"); others get new ones.
 
         Parameters
         ----------
@@ -190,6 +189,31 @@ class PanelModel(HostOverrides):
             Of that training; the rate of the linear path keeps its ratio. A tenth of the first rate is a good start.
         channel_order, channel_positions : optional
             Of that panel, as in `MVPA`. Enough for `predict` too: no training is needed in between.
+
+        Returns
+        -------
+        MVPA
+            The model itself. What is set here is saved with it.
+
+        Raises
+        ------
+        ValueError
+            The model has parameters of single series, which another number of series would not have, or an argument is
+            out of range.
+
+        Examples
+        --------
+        >>> from neuralforecast import NeuralForecast
+        >>> from neuralforecast.utils import AirPassengersPanel
+        >>> from mvpa_ts.adapters.neuralforecast import MVPA
+        >>> quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+        >>> forecaster = NeuralForecast([MVPA(h=12, input_size=24, n_series=2, max_steps=1, **quiet)], freq="ME")
+        >>> panel = AirPassengersPanel[["unique_id", "ds", "y"]]
+        >>> forecaster.fit(panel)
+        >>> _ = forecaster.models[0].finetune(n_series=1, max_steps=2)
+        >>> forecaster.fit(panel[panel["unique_id"] == "Airline1"])
+        >>> forecaster.predict().shape
+        (12, 3)
         """
         n_series = None if n_series == self.n_series else n_series
         if n_series is not None:
@@ -280,9 +304,27 @@ class PanelModel(HostOverrides):
     def effects(self, df: Any, freq: Any = None, coverage: float = 0.8) -> Any:
         """By how much each series changes where a column of `futr_exog_list` is one unit larger, with intervals.
 
-        It is the regression of `effects_table` on the rows of `df`, a frame as in `fit`: what the data say, from which
-        a trained network starts, also for a pretrained model. No fit is needed. `freq`, by default that of the dates,
-        tells the season that is held the same.
+        It is a regression on the rows of `df`, whose errors are autoregressive (`effects_table`): what the data say,
+        from which a trained network starts, also for a pretrained model. No fit is needed.
+
+        Parameters
+        ----------
+        df : DataFrame of pandas or polars
+            Columns unique_id, ds, y and those of futr_exog_list, as in `fit`.
+        freq : str, optional
+            Of the host; it tells the season that is held the same. By default that of the dates.
+        coverage : float, default 0.8
+            Share of the intervals that shall hold the effect.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns unique_id, covariate, effect, lower, upper.
+
+        Raises
+        ------
+        ValueError
+            The model has no column of numbers that is known ahead, or `df` lacks one.
         """
         if not (names := self._known_numbers):
             raise ValueError(f"effects needs covariates: {self} has no column of numbers in futr_exog_list")

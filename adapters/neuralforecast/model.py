@@ -132,16 +132,24 @@ class MVPA(PanelModel):
         training rows. A panel of other series than those of the fit gets an order from its own rows.
     channel_positions : dict or table, optional
         Where each series lies: ids with one or more coordinates (a place along a shaft, kilometres, latitude and
-        longitude), or a table with a column "unique_id" and one for each coordinate. Every series that is ever forecast
-        needs a position, here or by `finetune`, so there may be more than the panel has.
+        longitude), or a table with a column "unique_id" and one for each coordinate. The linear path then reads other
+        series by where they lie, in units of the distance to the nearest one. With one coordinate, attention also
+        sees the series in its order. Every series that is ever forecast needs a position, here or by `finetune`, so
+        there may be more than the panel has.
     network : dict, optional
         Further options of `ForecastingConfig` by their names there, such as ``{"mixing_heads": 4}``. `per_channel` may
         hold "cycle", which gives each series a cycle of its own, and "vectors", by which each learns which others it
-        reads in the linear path, whatever their order; this is the default for 2 to 256 series. `patch_stride` is by
-        default as long as the patch.
+        reads in the linear path, whatever their order. The default is "vectors" where `mixing_heads` read 2 to 256
+        series; above, the cost would grow with their square.
+        `patch_stride` is by default as long as the patch. `normalise` normalises each window and series in the
+        network. For losses that only neuralforecast can scale back (distributions, implicit quantiles), and with
+        `exclude_insample_y`, its scaler does it instead.
     training : dict, optional
-        Further options of `ForecasterTraining` by their names there, such as ``{"ridge": 1.0}``. An `lr_scheduler` that
-        sets rates itself, such as `OneCycleLR`, takes a list of two: of the attention path, then of the linear one.
+        Further options of `ForecasterTraining` by their names there: `ridge` with `cycle_strength` and
+        `reversion_strength`, `frequency_weight` (of quantiles, of the median's error; not with distributions),
+        `weight_averaging`, `averaging_warm_up`, `linear_learning_rate` (that of the attention path is `learning_rate`)
+        and `full_rate_steps`. An `lr_scheduler` that sets rates itself, such as `OneCycleLR`, takes a list of two: of
+        the attention path, then of the linear one.
     lr_scheduler, num_lr_decays
         As in every model of neuralforecast. The default is one cycle of both learning rates over `max_steps`. If there
         are more steps than windows in the panel, its peaks are lower.
@@ -152,6 +160,11 @@ class MVPA(PanelModel):
         As in every model of neuralforecast. The model keeps the weights of the best validation.
     loss, valid_loss, learning_rate, max_steps, ..., **trainer_kwargs
         As in every model of neuralforecast.
+
+    Raises
+    ------
+    ValueError
+        An argument is out of range, or the panel does not fit. Training has then not started.
 
     Examples
     --------
@@ -301,6 +314,13 @@ class MVPA(PanelModel):
             "small" takes half the time and errs 2 % more (docs/pretrained.md). Or a folder with another forecaster.
         h : int
             Steps to forecast.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such forecaster.
+        ValueError
+            An option does not fit, such as an `input_size` of more steps than the forecaster reads.
         """
         # By its registered name, since that file imports this one.
         model: PanelModel = MODEL_FILENAME_DICT["pretrainedmvpa"](h, base=name, **options)
@@ -333,8 +353,14 @@ class MVPA(PanelModel):
         """Write the trained network as ONNX, for windows of `input_size` rows of the series of the last fit.
 
         It takes `values` (1, input_size, n_series), series in the host's order, and gives `quantiles` (1, h, n_series,
-        outputs) of the loss, the smallest first. See `mvpa_ts.forecasting.onnx`. A model that reads exogenous columns,
-        or whose windows or outputs the host scales, is refused.
+        outputs) of the loss, the smallest first. See `mvpa_ts.forecasting.onnx`.
+
+        Raises
+        ------
+        ValueError
+            The model reads exogenous columns, or the host scales its windows or maps its outputs.
+        ImportError
+            onnx or onnxscript are not installed.
         """
         if self.futr_exog_list or self.hist_exog_list or self.stat_exog_list:
             raise ValueError("exogenous columns cannot be read from ONNX: fit a model without any")

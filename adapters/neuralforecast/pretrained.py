@@ -74,6 +74,11 @@ class PretrainedMVPA(PanelModel):
     **options
         As in every model of the host.
 
+    Raises
+    ------
+    ValueError
+        The loss needs other outputs than quantiles, or an option is not for a pretrained forecaster.
+
     Examples
     --------
     >>> from neuralforecast import NeuralForecast

@@ -43,6 +43,11 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
     verbose : bool
         Show a progress bar.
 
+    Attributes
+    ----------
+    fitted_ : FittedClassifier
+        Networks and scaler.
+
     Notes
     -----
     Series may differ in length and hold NaN. Nothing is cut or filled in. Series of `predict` may be shorter or longer

@@ -64,8 +64,10 @@ class MVPAForecaster(DictOptions, Pretraining):
     network : dict, optional
         Further options of `ForecastingConfig` by their names there, such as ``{"mixing_heads": 4}``. `per_channel` may
         hold "cycle", which gives each column a cycle of its own, and "vectors", by which each learns which others it
-        reads, whatever their order; this is the default for 2 to 256 columns. Grids and `set_params` reach an option as
-        ``network__mixing_heads``.
+        reads, whatever their order. Vectors are kept by name. A column that was not in the training has no vector; it
+        is read by its distance or position. The default is "vectors" where `mixing_heads` read 2 to 256 columns;
+        above, the cost would grow with their square. `patch_stride` is by default as long as the patch. Grids and
+        `set_params` reach an option as ``network__mixing_heads``.
     training : dict, optional
         Further options of `ForecasterTraining` by their names there, such as ``{"ridge": 1.0}``.
     pretrained : str or path, optional
@@ -85,7 +87,10 @@ class MVPAForecaster(DictOptions, Pretraining):
     Notes
     -----
     Missing values, and rows that the time index lacks, are masked. Columns of `X` are known ahead: `predict` needs
-    their rows at `fh`. Gaps in `X` are interpolated. `pretrain` trains one network on all instances of a panel.
+    their rows at `fh`. Gaps in `X` are interpolated.
+
+    `pretrain` trains one network on all instances of a panel. `fit` then trains a copy of it further, for any number of
+    columns. Without `pretrain`, `fit` on a panel trains one network for each instance, as everywhere in sktime.
 
     Examples
     --------
@@ -251,8 +256,23 @@ class MVPAForecaster(DictOptions, Pretraining):
     def effects(self, coverage: float = 0.8) -> pd.DataFrame:
         """By how much each column of y changes where a column of X is one unit larger, with intervals.
 
-        It is the regression of `effects_table` on the rows at hand: what the data say, from which a trained network
-        starts, also with `pretrained`. `sp`, or the season of the index, is held the same.
+        It is a regression on the rows at hand, whose errors are autoregressive (`effects_table`): what the data say,
+        from which a trained network starts, also with `pretrained`. `sp`, or the season of the index, is held the same.
+
+        Parameters
+        ----------
+        coverage : float, default 0.8
+            Share of the intervals that shall hold the effect.
+
+        Returns
+        -------
+        pd.DataFrame
+            Columns unique_id, covariate, effect, lower, upper.
+
+        Raises
+        ------
+        ValueError
+            The forecaster was fitted without X.
         """
         from mvpa_ts.forecasting.effects import effects_table
         from mvpa_ts.forecasting.pretrained.seasons import season_of
@@ -274,8 +294,13 @@ class MVPAForecaster(DictOptions, Pretraining):
         """A stream that goes on after the last row: `update(rows)` and `predict()` without what the host does around.
 
         Forecasts equal those after ``update(rows, update_params=False)``: quantiles `fitted_.levels` of the steps of
-        `fit`, or of the last `predict` with `pretrained`, columns in the order of `stream.columns`. A forecaster that
-        reads X, or is bounded with `pretrained`, is refused.
+        `fit`, or of the last `predict` with `pretrained`, columns in the order of `stream.columns`.
+
+        Raises
+        ------
+        ValueError
+            The forecaster reads X, or has ``bounded=True`` with `pretrained`, which reads all rows; or its dates are on
+            no grid.
         """
         from mvpa_ts.forecasting.streaming import ForecastStream
 
@@ -308,7 +333,14 @@ class MVPAForecaster(DictOptions, Pretraining):
 
         It takes `values` (1, rows, columns) in the units of y, with `sp` also `phase`, the place of the first row in
         the season as the index counts it, and gives `quantiles` (1, steps, columns, levels). See
-        `mvpa_ts.forecasting.onnx`. One that reads X, or is `pretrained`, is refused.
+        `mvpa_ts.forecasting.onnx`.
+
+        Raises
+        ------
+        ValueError
+            The forecaster reads X, or is `pretrained`: its regressions and seasons have no counterpart in ONNX.
+        ImportError
+            onnx or onnxscript are not installed.
         """
         import torch
 

@@ -193,6 +193,13 @@ class PanelEstimator(DictOptions):
         """Read a fitted estimator that `to_files` wrote. No code in the files is run, unlike with sktime's `load`.
 
         `parameters` are those of the constructor, for a later `fit`.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such folder, or a file is missing in it.
+        ValueError
+            The folder holds something else, a file is damaged, or the files do not belong together.
         """
         check_folder(folder, cls.__name__.removeprefix("MVPA").lower())
         estimator: Any = cls(**parameters)

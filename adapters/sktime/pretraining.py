@@ -54,6 +54,11 @@ class Pretraining(BaseForecaster):
             sktime hands no columns of a panel to `pretrain`.
         fh : relative forecasting horizon
             Sets how many steps the network forecasts.
+
+        Raises
+        ------
+        ValueError
+            X is given, fh is not, or fh counts from no step.
         """
         if X is not None:
             raise ValueError(

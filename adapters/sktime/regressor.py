@@ -15,7 +15,7 @@ from mvpa_ts.adapters.sktime.panels import PanelEstimator
 class MVPARegressor(PanelEstimator, BaseRegressor):
     """Multi-variate parallel attention for sktime: a number for series of any length, with gaps, in many channels.
 
-    Series, network and training are those of `MVPAClassifier`; the loss is the squared error.
+    The network and its training are those of `MVPAClassifier`; the loss is the squared error.
 
     Parameters
     ----------
@@ -27,6 +27,15 @@ class MVPARegressor(PanelEstimator, BaseRegressor):
     validation_fraction : float
         Share of the training data, of small and of large numbers alike, that the first network holds out for early
         stopping; 0 trains for all steps.
+
+    Attributes
+    ----------
+    fitted_ : FittedRegressor
+        Networks and scaler.
+
+    Notes
+    -----
+    Series are as `MVPAClassifier` takes them: of any length, with NaN, and the channels of `fit`.
 
     Examples
     --------
