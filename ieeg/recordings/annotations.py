@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import os
@@ -19,7 +17,8 @@ from typing import Any
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.events import POINT_SECONDS
-from mvpa_ts.ieeg.recordings.guards import check_once, read_text, warn_left_out
+from mvpa_ts.ieeg.recordings.bids import read_table
+from mvpa_ts.ieeg.recordings.guards import read_text, warn_left_out
 from mvpa_ts.ieeg.recordings.recording import Interval
 
 Event = tuple[float, float, str]  # onset and duration in seconds, text
@@ -513,36 +512,21 @@ def warn_of_contradictions(rows: Sequence[Row], duration: float, sfreq: float | 
 
 def read_rows(path: Path, words: Sequence[str] = ()) -> list[Row]:
     """As `read_events`, each event with what its row says of channels and of the recording; see `Row`."""
-    # A cell with a single quotation mark would else swallow the rows that follow.
-    rows = csv.DictReader(io.StringIO(read_text(path), newline=None), delimiter="\t", quoting=csv.QUOTE_NONE)
-    try:
-        return _events(rows, path, words)
-    except csv.Error as error:
-        raise ValueError(f"{path} is not a text table with tabs between its columns ({error})") from None
-
-
-def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list[Row]:
-    names = _as_in_bids(rows.fieldnames or ())
-    check_once(path, names)
-    if "onset" not in names:
-        raise ValueError(
-            f"{path} has no column onset; its columns are {', '.join(rows.fieldnames or ()) or 'none'} (tabs must "
-            "separate them)"
-        )
+    names, rows = read_table(path, ("onset",), _as_in_bids)
     columns = [name for name in TEXT_COLUMNS if name in names]
     if not columns:
         warn(
             f"{path} says nothing of seizures: it needs a column {' or '.join(TEXT_COLUMNS)}, its columns are "
             f"{', '.join(names)}"
         )
-    end = next((name for name in END_COLUMNS if name in names), "")
-    rows.fieldnames = names
+    # A name that is there: that of no column is the empty one, which pandas gives to its index.
+    end = next((name for name in END_COLUMNS if name in names), END_COLUMNS[0])
     events, unread, differ = [], [], []
-    for row in rows:
+    for line, row in rows:
         # A table may have several columns of texts, and the seizure may stand in any of them.
         texts = [row[column] for column in columns if (row[column] or "n/a") != "n/a"]
         text = next((text for text in texts if is_seizure(text, words)), texts[0] if texts else "")
-        _check_cells(row, text, f"{path}, line {rows.line_num}", words)
+        _check_cells(row, text, f"{path}, line {line}", words)
         try:
             onset, length = _seconds(row, "onset"), _seconds(row, "duration")
             if onset is None and is_background(text):
@@ -559,13 +543,13 @@ def _events(rows: csv.DictReader[str], path: Path, words: Sequence[str]) -> list
             # An unreadable row that is no seizure changes no score. One that is a seizure must not vanish.
             if is_seizure(text, words):
                 kind = "a seizure" if is_seizure(text) else "of which the text counts"
-                raise ValueError(f"{path}, line {rows.line_num}, {kind}: {error}") from None
-            unread.append(rows.line_num)
+                raise ValueError(f"{path}, line {line}, {kind}: {error}") from None
+            unread.append(line)
             continue
         with suppress(ValueError):
             offset = _seconds(row, end)
             if length and offset is not None and abs(onset + length - offset) > 1.0 and is_seizure(text, words):
-                differ.append(rows.line_num)
+                differ.append(line)
         # BIDS has one name, or several with commas or as JSON; SzCORE writes "all".
         cells = re.split(r"[,;]", " ".join(row.get(column) or "" for column in CHANNEL_COLUMNS).strip(" []"))
         channels = [name for cell in cells if (name := cell.strip(" \"'")).lower() not in ("", "n/a", "all")]
@@ -601,7 +585,7 @@ def _as_in_bids(names: Sequence[str]) -> list[str]:
         name.lower(): name
         for name in ("onset", "duration", *TEXT_COLUMNS, *END_COLUMNS, *CHANNEL_COLUMNS, COLUMNS[-1], "sample")
     }
-    meant = [spelled.get(name.strip().lower(), name) for name in names]
+    meant = [spelled.get(name.lower(), name) for name in names]
     # Two columns that differ in their spelling only stay what they are.
     return [new if meant.count(new) == 1 else name for name, new in zip(names, meant, strict=True)]
 
@@ -616,7 +600,9 @@ def _seconds(row: dict[str, str], name: str) -> float | None:
     except ValueError:
         number = math.inf
     if not math.isfinite(number):
-        raise ValueError(f"{name} must be a number of seconds or n/a")
+        # Other texts may hold a person's name.
+        got = "" if re.search(r"[^\W\d_]", text) else f", got {text}: write ten and a half seconds as 10.5"
+        raise ValueError(f"{name} must be a number of seconds or n/a{got}")
     return number
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.ieeg.recordings.channels import plain_name
@@ -31,26 +31,37 @@ _TYPES = {"TRIG": "stim", "VEOG": "eog", "HEOG": "eog"} | {
 }
 
 
-def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
-    """Rows of a BIDS table that has at least these columns; a ValueError that names the file otherwise.
+def read_table(
+    path: Path, columns: Sequence[str], spell: Callable[[Sequence[str]], list[str]]
+) -> tuple[list[str], list[tuple[int, dict[Any, Any]]]]:
+    """Names of a table's columns as `spell` writes them, and its rows with their line; cells too many are under None.
 
-    BIDS wants UTF-8; see `read_text` for other encodings.
+    A ValueError names the file where one of `columns` is missing. BIDS wants UTF-8; see `read_text` for others.
     """
-    # Quotation marks are letters, as for mne-bids: a single one would else swallow the rows that follow.
-    rows = csv.DictReader(io.StringIO(read_text(path), newline=""), delimiter="\t", quoting=csv.QUOTE_NONE)
+    text = read_text(path)
+    # Quotation marks are letters, as for mne-bids: a single one would else swallow the rows that follow. A table whose
+    # first name stands in some, as R writes it, has them around all texts.
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if text.startswith('"') else csv.QUOTE_NONE
+    rows = csv.DictReader(io.StringIO(text, newline=None), delimiter="\t", quoting=quoting)
     try:
-        # Excel users write "Status", and a bad channel would count as good.
-        header = [name.strip().lower() for name in rows.fieldnames or ()]
-        rows.fieldnames = header
+        header = spell([name.strip() for name in rows.fieldnames or ()])
         check_once(path, header)
-        table = [{key: (row[key] or "").strip("\0 ") for key in header} for row in rows]
+        if missing := [column for column in columns if column not in header]:
+            raise ValueError(
+                f"{path} has no column {missing[0]!r}; its columns are {', '.join(header) or 'none'} (tabs must "
+                "separate them)"
+            )
+        rows.fieldnames = header
+        return header, [(rows.line_num, row) for row in rows]
     except csv.Error as error:
         raise ValueError(f"{path} is not a text table with tabs between its columns ({error})") from None
-    if missing := [column for column in columns if column not in header]:
-        raise ValueError(
-            f"{path} has no column {missing[0]!r}, its columns are {header}: it needs one, with tabs between columns"
-        )
-    return table
+
+
+def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
+    """Rows of a BIDS table that has at least these columns."""
+    # Excel users write "Status", and a bad channel would count as good.
+    header, rows = read_table(path, columns, lambda names: [name.lower() for name in names])
+    return [{key: (row[key] or "").strip("\0 ") for key in header} for _, row in rows]
 
 
 def read_channel_table(path: Path) -> list[Row]:

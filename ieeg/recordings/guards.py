@@ -69,7 +69,9 @@ def read_text(path: Path) -> str:
     """A table or header of text in UTF-8; in UTF-16, as Excel writes it; else in Windows-1252, with a warning."""
     content = read_text_bytes(path)
     with suppress(UnicodeDecodeError):
-        return content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+        # Some programs write no mark before it; then every second byte of plain letters is zero.
+        wide = content[:2] in (b"\xff\xfe", b"\xfe\xff") or content[1:2] == b"\0"
+        return content.decode("utf-16" if wide else "utf-8-sig")
     # Most programs of Western Europe write it, and nearly any bytes are letters of it.
     warn(f"{path} is not UTF-8 and is read as Windows-1252: save it as UTF-8 if it is neither")
     return content.decode("cp1252", errors="replace")

@@ -212,9 +212,11 @@ def test_a_seizure_at_the_very_end_is_outside_and_in_seconds(tmp_path):
         assert read_seizures(tmp_path / "x_events.tsv", 100.0) == [(10.0, 15.0)]
 
 
-def test_columns_between_commas(tmp_path):
-    (tmp_path / "x_events.tsv").write_text("onset,duration,trial_type\n1,2,sz\n")
-    with pytest.raises(ValueError, match=r"columns are onset,duration,trial_type \(tabs must separate them\)"):
+@pytest.mark.parametrize("heading", ["onset,duration,trial_type\n1,2,sz\n", "start\tstop\n1\t2\n", ""])
+def test_a_table_without_a_column_of_onsets(tmp_path, heading):
+    (tmp_path / "x_events.tsv").write_text(heading)
+    names = heading.partition("\n")[0].replace("\t", ", ") or "none"
+    with pytest.raises(ValueError, match=rf"no column 'onset'; its columns are {names} \(tabs must separate them\)"):
         read_events(tmp_path / "x_events.tsv")
 
 
@@ -227,9 +229,6 @@ def test_events_tables(tmp_path):
     assert seizures_from_events(read_events(table), 3600) == [(12.5, 42.5)]
     table.write_text("onset\tduration\ttrial_type\n1\tn/a\tsz start\n9\tn/a\tsz end\n")
     assert seizures_from_events(read_events(table), 3600) == [(1.0, 9.0)]
-    table.write_text("start\tstop\n1\t2\n")
-    with pytest.raises(ValueError, match="no column onset; its columns are start, stop"):
-        read_events(table)
     table.write_text("onset\tduration\ttrial_type\none\t2\tsz\n")
     with pytest.raises(ValueError, match=r"x_events.tsv, line 2, a seizure: onset must be a number of seconds or n/a$"):
         read_events(table)
@@ -252,6 +251,7 @@ def test_only_seizures_need_numbers(tmp_path):
         ("\t20\tsz", "an onset in seconds is needed, got n/a"),
         ("inf\t20\tsz", "onset must be a number of seconds or n/a"),
         ("10\tlong\tsz", "duration must be a number of seconds or n/a"),
+        ("10,5\t20\tsz", "onset must be a number of seconds or n/a, got 10,5: write ten and a half seconds as 10.5"),
     ],
 )
 def test_a_seizure_without_numbers_is_named(tmp_path, row, message):
@@ -270,7 +270,7 @@ def test_an_offset_before_its_onset_is_named(tmp_path):
     assert read_seizures(table, 600.0) == [(100.0, 160.0)]
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8-sig", "utf-16", "utf-16-le"])
 def test_a_table_in_another_encoding_is_read(tmp_path, encoding):
     table = tmp_path / "x_events.tsv"
     text = "onset\tduration\ttrial_type\n10\t20\tAnfälle\n30\t20\tcrise généralisée\n"
@@ -292,12 +292,6 @@ def test_names_of_columns_and_ends_of_lines_of_other_programs(tmp_path, heading,
     assert read_seizures(table, 100.0) == [(10.0, 30.0), (50.0, 55.0)]
 
 
-def test_an_empty_table_is_named(tmp_path):
-    (tmp_path / "x_events.tsv").write_text("")
-    with pytest.raises(ValueError, match="no column onset; its columns are none"):
-        read_events(tmp_path / "x_events.tsv")
-
-
 @pytest.mark.parametrize(
     ("header", "rows"),
     [
@@ -309,8 +303,10 @@ def test_an_empty_table_is_named(tmp_path):
         ("onset\tduration\ttrial_type\tvalue", ["100\t60\tn/a\tseizure", "300\t60\tstimulus\t3"]),
         ("onset\teventType", ["100\tsz start", "160\tsz end"]),
         ("onset\toffset\teventType", ["20\t90\tbckg", "100\t160\tfnsz"]),
+        ("\tonset\tduration\ttrial_type", ["1\t100\t60\tsz"]),
+        ('"onset"\t"duration"\t"value"', ['20\t9\t"bckg"', '100\t60\t"sz"']),
     ],
-    ids=["szcore", "eeg sz", "no durations", "focal", "ictal", "value", "no column duration", "column offset"],
+    ids=["szcore", "eeg sz", "durations", "focal", "ictal", "value", "no duration", "offset", "index of pandas", "R"],
 )
 def test_ways_to_state_one_seizure(tmp_path, header, rows):
     table = tmp_path / "x_events.tsv"
@@ -321,9 +317,11 @@ def test_ways_to_state_one_seizure(tmp_path, header, rows):
 
 
 @pytest.mark.parametrize("length", ["0", "n/a"])
-def test_a_seizure_without_duration_in_a_table(tmp_path, length):
+@pytest.mark.parametrize("index", ["", "108\t"])
+def test_a_seizure_without_duration_in_a_table(tmp_path, length, index):
+    """Nor does the index of pandas, a column without a name, say where it ends."""
     table = tmp_path / "x_events.tsv"
-    table.write_text(f"onset\tduration\ttrial_type\n100\t{length}\tsz\n")
+    table.write_text(f"{index and chr(9)}onset\tduration\ttrial_type\n{index}100\t{length}\tsz\n")
     with pytest.warns(UserWarning, match=r"x_events\.tsv: the seizure at 100 s has no end"):
         assert read_seizures(table, 600.0) == [(100.0, 160.0)]
     with pytest.warns(UserWarning, match="it is taken to last 20 s"):

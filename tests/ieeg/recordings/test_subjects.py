@@ -54,7 +54,7 @@ def test_wrong_rows(folder, row, error, message):
 def test_wrong_tables(folder):
     with pytest.raises(FileNotFoundError, match=r"no table of subjects .*subjects\.tsv"):
         read_subjects(folder / "subjects.tsv")
-    with pytest.raises(ValueError, match=r"no column 'file', its columns are \['participant_id', 'subject'\]"):
+    with pytest.raises(ValueError, match=r"no column 'file'; its columns are participant_id, subject"):
         read_subjects(table(folder, "a.edf\tAda", heading="participant_id\tsubject"))
     (folder / "subjects.tsv").write_bytes(b"")
     with pytest.raises(ValueError, match="no column 'file'"):
