@@ -53,6 +53,9 @@ OTHER_SUFFIXES = (
     *(".e", ".21e", ".xdf", ".nedf", ".egi", ".nex", ".nex5", ".tdms", ".bci2000", ".edf.gz", ".bdf.gz", ".gdf.gz"),
     *(".edf.zip", ".bdf.zip", ".edf.bz2", ".edf.xz", ".mef3", ".sig", ".bni", ".eeg"),
 )
+# Tables of any program, and what follows the recording's name in those of its seizures and channels.
+_TABLE = re.compile(r"\.(?:tsv|csv|txt|xlsx?|ods|csv_bi|tse|tse_bi|seizures)$")
+_NAMES = {"events.tsv": r"(?:\.|.*(?:event|annot|seiz|sz|mark|label))", "channels.tsv": ".*channel"}
 # Folders of a BIDS data set that may hold other copies of its recordings, or files of none.
 NOT_BIDS_DATA = {"sourcedata", "code", "stimuli"}
 
@@ -396,8 +399,8 @@ def _read_raw(
 ) -> tuple[mne.io.BaseRaw, dict[str, str], list[str], dict[str, str] | None]:
     """The file as a Raw with EEG channels at their own rate, what is left out and why, what is kept, stated units."""
     table = bids.sidecar(path, location, "channels.tsv")
-    if table is None and location is None:
-        _warn_of_name(path, ("channels.tsv",), "lists the channels", "channels.tsv")
+    if table is None:
+        _warn_of_names(path, "channels.tsv", "lists the channels")
     if (table is not None or location is not None) and bids.bids_root(path) is None:
         # Without the file's name, so that it is said once for a folder.
         what = f"sub-… in the names of {path.parent}" if table is None else str(table)
@@ -504,13 +507,27 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
     return raw
 
 
-def _warn_of_name(path: Path, names: Sequence[str], what: str, suffix: str) -> None:
-    """Warn of tables beside a file whose names do not say that they are the file's."""
-    for name in names:
-        if (path.parent / name).is_file():
+def _warn_of_names(path: Path, suffix: str, what: str) -> None:
+    """Warn of tables in the file's folder that may be of it, and whose names do not say so."""
+
+    def plain(name: str) -> str:
+        # "Night_Events.tsv" and "run-01" are meant for "night.edf" and "run-1".
+        return re.sub(r"(?<!\d)0+(?=\d)", "", name.casefold())
+
+    names = os.listdir(path.parent)
+    stem, *others = [
+        plain(bids.beside(path.parent / name, "").name).removesuffix("_")
+        for name in (path.name, *names)
+        if name.lower().endswith(SUFFIXES)
+    ]
+    for name in sorted(names):
+        text = plain(name)
+        table = _TABLE.search(text) and re.match(rf"{re.escape(stem)}(?![^\W_]){_NAMES[suffix]}", text)
+        of_another = any(len(other) > len(stem) and text.startswith(other) for other in others)
+        if text == suffix or (table and not of_another):
             warn_left_out(
                 f"{path.parent / name} is not read. If it {what} of {path.name}, "
-                f"{'call it' if name.endswith('.tsv') else 'write them into'} {bids.beside(path, suffix).name}"
+                f"{'call it' if text.endswith('.tsv') else 'write them into'} {bids.beside(path, suffix).name}"
             )
 
 
@@ -536,10 +553,7 @@ def _sidecar_seizures(
     """Seizures of the table beside the file, or None if there is none or it says nothing of seizures."""
     table = bids.sidecar(path, location, "events.tsv")
     if table is None:
-        if location is None:
-            endings = (".tsv", ".csv", "_events.csv", ".csv_bi", ".tse", ".tse_bi", f"{path.suffix}.seizures")
-            names = ("events.tsv", *(f"{_stem(path)}{ending}" for ending in endings))
-            _warn_of_name(path, names, "lists the seizures", "events.tsv")
+        _warn_of_names(path, "events.tsv", "lists the seizures")
         return None
     duration = raw.n_times / raw.info["sfreq"]
     rows = read_rows(table, words)

@@ -193,12 +193,13 @@ def test_the_subject_of_a_data_set_without_its_description(tmp_path):
 
 
 def test_a_table_whose_name_does_not_say_whose_it_is(tmp_path):
-    edfio.Edf([contact(1, "A1")]).write(tmp_path / "night.edf")
-    (tmp_path / "channels.tsv").write_text("name\ttype\tstatus\nA1\tSEEG\tbad\n")
-    with pytest.warns(
-        UserWarning, match=r"channels\.tsv is not read\. .* channels of night\.edf, call it night_channels"
-    ):
-        assert read_recording(tmp_path / "night.edf").dropped == {}
+    path = data_set(tmp_path, ["A1"], [row("A1", state="bad")])
+    for name in ("channels.tsv", "sub-01_task-X_Channels.tsv", "sub-1_task-x_channels.tsv"):
+        next(path.parent.glob("*hannels.tsv")).rename(path.with_name(name))
+        with pytest.warns(
+            UserWarning, match=rf"{name} is not read\. .* channels of .*, call it sub-01_task-x_channels"
+        ):
+            assert read_recording(path).dropped == {}
 
 
 @pytest.mark.parametrize(("unit", "scale"), [("microV", 1), ("mV", 1000), ("nV", 0.001)])

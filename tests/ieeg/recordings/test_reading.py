@@ -458,7 +458,11 @@ def test_options_that_cannot_be(tmp_path, option, message):
         read_recording(path, **option)
 
 
-@pytest.mark.parametrize("name", ["events.tsv", "s1.tsv", "s1_events.csv", "s1.csv_bi", "s1.edf.seizures"])
+@pytest.mark.parametrize(
+    "name",
+    ["events.tsv", "s1.tsv", "s1_events.csv", "s1.csv_bi", "s1.edf.seizures", "S1_Events.tsv", "s01_events.tsv",
+     "s1_ieeg_events.tsv", "s1.edf_events.tsv", "s1_annotations.txt", "s1-seizures.xlsx"],
+)  # fmt: skip
 def test_a_table_of_another_name_is_not_read_and_a_warning_says_so(tmp_path, name):
     made = simulate_recording("S1", num_channels=2, duration=60.0, num_seizures=0).with_seizures(None)
     write_edf(made, tmp_path / "s1.edf")
@@ -469,6 +473,9 @@ def test_a_table_of_another_name_is_not_read_and_a_warning_says_so(tmp_path, nam
     (tmp_path / name).rename(tmp_path / "s1_events.tsv")
     with warnings.catch_warnings(action="error"):
         assert read_recording(tmp_path / "s1.edf").seizures == ((10.0, 30.0),)
+        (tmp_path / "s1_events.tsv").rename(tmp_path / "s1_2_events.tsv")  # of another recording
+        write_edf(made, tmp_path / "s1_2.edf")
+        assert not read_recording(tmp_path / "s1.edf").annotated
 
 
 def test_a_name_that_a_mac_wrote_is_found(tmp_path):
