@@ -21,7 +21,7 @@ from mvpa_ts.ieeg.detection.linear import LinearPart, fit_linear, save_linear
 from mvpa_ts.ieeg.events import SeizureEvents, clip_events
 from mvpa_ts.ieeg.model import seen_subjects
 from mvpa_ts.ieeg.model.pretrained import folder_of
-from mvpa_ts.ieeg.recordings.annotations import is_seizure, read_seizures, write_events
+from mvpa_ts.ieeg.recordings.annotations import read_seizures, stated_seizures, write_events
 from mvpa_ts.ieeg.recordings.raw import RawSource
 from mvpa_ts.ieeg.recordings.recording import Recording
 
@@ -113,7 +113,7 @@ def review(
     Returns
     -------
     Review
-        All annotations that mean a seizure are its events.
+        All annotations that mean a seizure are its events; one without a length is taken for a start.
 
     Raises
     ------
@@ -136,12 +136,9 @@ def review(
     raw.set_annotations(mne.Annotations([on for on, _ in before], [off - on for on, off in before], "seizure"))
     (browse if show is None else show)(raw)
     # MNE counts from the start of the measurement, of which a file may hold a later part.
-    seizures = [
-        (float(item["onset"] - raw.first_time), float(item["onset"] - raw.first_time + item["duration"]))
-        for item in raw.annotations
-        if is_seizure(str(item["description"]), seizure_words)
-    ]
-    after = clip_events(seizures, recording.duration)
+    marks = [(item["onset"] - raw.first_time, item["duration"], str(item["description"])) for item in raw.annotations]
+    seizures = stated_seizures(marks, recording.duration, name=recording.name, words=seizure_words)
+    after = clip_events(seizures or [], recording.duration)
     end = recording.duration if until is None else float(until)
     changes = _changes(before, after)
     return Review(recording.name, recording.fingerprint(), recording.duration, end, after, changes)
