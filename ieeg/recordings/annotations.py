@@ -19,7 +19,7 @@ from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.events import POINT_SECONDS
 from mvpa_ts.ieeg.recordings.bids import read_table
 from mvpa_ts.ieeg.recordings.guards import read_text, warn_left_out
-from mvpa_ts.ieeg.recordings.recording import Interval
+from mvpa_ts.ieeg.recordings.recording import Interval, joined_spans
 
 Event = tuple[float, float, str]  # onset and duration in seconds, text
 # With the channels that are meant, none for all, the length of the recording in seconds, and the sample of the onset.
@@ -277,22 +277,7 @@ def seizures_from_events(
     if outside := sorted({*spans} - {*inside}):
         times = f"at {listed([f'{onset:g}' for onset, _ in outside])} s"
         warn_left_out(f"{name}: seizures outside of the recording, which lasts {duration:g} s, are left out: {times}")
-    return _joined(inside, name)
-
-
-def _joined(spans: Sequence[Interval], name: str) -> list[Interval]:
-    """Spans in order, those that overlap as one: they are two marks of one seizure, which would count twice."""
-    joined: list[Interval] = []
-    overlaps = []
-    for onset, offset in spans:
-        if joined and onset < joined[-1][1]:
-            overlaps.append(f"{onset:g}")
-            joined[-1] = joined[-1][0], max(joined[-1][1], offset)
-        else:
-            joined.append((onset, offset))
-    if overlaps:
-        warn(f"{name}: seizures that overlap count as one: at {listed(overlaps)} s")
-    return joined
+    return joined_spans(inside, name)
 
 
 def bad_spans(events: Sequence[Event]) -> list[Interval]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.ieeg.recordings.guards import MAX_RATE, LeftOutWarning, warn_left_out
 from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
 
@@ -69,9 +70,9 @@ class Recording:
     name : str
         What reports call the recording.
     seizures : sequence of (onset, offset), optional
-        Half-open intervals in seconds from the start; sorted and cut to the recording. An empty sequence states that
-        there is none. None, the default, says that nobody knows: the attribute `annotated` is then False, and
-        `seizures` is empty.
+        Half-open intervals in seconds from the start; sorted, cut to the recording, joined where they overlap. An
+        empty sequence states that there is none. None, the default, says that nobody knows: the attribute `annotated`
+        is then False, and `seizures` is empty.
     metadata : mapping, optional
         What the file says of subject and recording (age, sex, …); never a name or a birth date.
     preprocessed : bool
@@ -158,7 +159,7 @@ class Recording:
         self.annotated = seizures is not None
         # zip(onsets, offsets) can be read once.
         stated = () if seizures is None else [*seizures] if isinstance(seizures, Iterator) else seizures
-        self.seizures = _cut(stated, self.duration, name)
+        self.seizures = tuple(joined_spans(_cut(stated, self.duration, name), name))
         if empty := [on for on, off in stated if on == off]:
             warn_left_out(f"{name}: seizures of no length are left out: at {empty[0]:g} s")
         if outside := [on for on, off in stated if on < off and (on >= self.duration or off <= 0)]:
@@ -404,3 +405,18 @@ def _cut(seizures: Sequence[Interval], duration: float, name: str) -> tuple[Inte
     # A seizure that began before the recording counts from its first sample on.
     cut = sorted((max(float(onset), 0.0), min(float(offset), duration)) for onset, offset in seizures)
     return tuple((onset, offset) for onset, offset in cut if onset < offset)
+
+
+def joined_spans(spans: Sequence[Interval], name: str) -> list[Interval]:
+    """Spans in order, those that overlap as one: they are two marks of one seizure, which would count twice."""
+    joined: list[Interval] = []
+    overlaps = []
+    for onset, offset in spans:
+        if joined and onset < joined[-1][1]:
+            overlaps.append(f"{onset:g}")
+            joined[-1] = joined[-1][0], max(joined[-1][1], offset)
+        else:
+            joined.append((onset, offset))
+    if overlaps:
+        warn(f"{name}: seizures that overlap count as one: at {listed(overlaps)} s")
+    return joined
