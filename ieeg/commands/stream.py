@@ -80,7 +80,11 @@ def main(arguments: list[str]) -> None:
             online=online,
             threshold=options.threshold,
         )
-        output = None if options.output is None else stack.enter_context(_new(options.output))
+        output = None
+        if options.output is not None:
+            options.output.parent.mkdir(parents=True, exist_ok=True)
+            output = stack.enter_context(options.output.open("x", encoding="utf-8"))
+            output.write(HEADER)
         print(
             f"{len(source.names)} channels at {source.sfreq:g} Hz in {source.unit}; decisions come "
             f"{detector.delay:.1f} s after each 5 s"
@@ -264,11 +268,3 @@ def show(decision: Decision, output: TextIO | None) -> None:
     if output is not None:
         output.write(line + "\n")
         output.flush()
-
-
-def _new(path: Path) -> TextIO:
-    """The table, with its header."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.open("x", encoding="utf-8")
-    file.write(HEADER)
-    return file

@@ -20,6 +20,7 @@ from torch.utils.data import Dataset
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
+from mvpa_ts.ieeg.recordings.channels import natural_key
 from mvpa_ts.ieeg.recordings.guards import damage_is_an_error, read_text_bytes
 from mvpa_ts.ieeg.recordings.recording import Recording, Signal
 
@@ -106,7 +107,7 @@ def first_patients(
 ) -> tuple[list[NejedlySegment], list[NejedlySegment]]:
     """Split segments into those of the first `count` patients by number, to finetune, and all others, to test."""
     # By number, so that everybody's split is the same.
-    patients = sorted({segment.patient for segment in segments}, key=_by_number)
+    patients = sorted({segment.patient for segment in segments}, key=natural_key)
     if not 0 < count < len(patients):
         raise ValueError(f"count must lie between 1 and {len(patients) - 1}, got {count}")
     chosen = set(patients[:count])
@@ -183,8 +184,3 @@ class NejedlyDataset(Dataset[dict[str, Any]]):
             "start": 0.0,
             "segment_samples": signal.shape[1],
         }
-
-
-def _by_number(patient: str) -> tuple[str, int, str]:
-    institution, _, number = patient.rpartition("-")
-    return institution, int(number) if number.isdecimal() else -1, number

@@ -171,7 +171,8 @@ def read_probabilities(folder: str | os.PathLike[str], run: Mapping[str, Any]) -
     skipped = unscored_stretches(probabilities, starts, duration)
     stated = [(float(stretch["onset"]), float(stretch["offset"])) for stretch in run["skipped"]]
     # Tables are edited by hand. What was skipped decides the hours of every score.
-    if not _alike(skipped, stated):
+    first, second = (np.array(spans).reshape(-1, 2) for spans in (skipped, stated))
+    if first.shape != second.shape or not (np.abs(first - second) <= STRETCH_TOLERANCE).all():
         raise ValueError(f"{path} contradicts {RUN}: it leaves out {skipped}, {RUN} says {stated}")
     return starts, probabilities
 
@@ -200,8 +201,3 @@ def _check_segments(path: Path, starts: Floats, count: int, duration: float) -> 
     end = starts[-1] + SEGMENT_SECONDS
     if abs(end - duration) > STRETCH_TOLERANCE + 1e-6 * duration:
         raise ValueError(f"{path} contradicts {RUN}: its rows end at {end:.3f} s, the recording at {duration:.3f} s")
-
-
-def _alike(first: Iterable[tuple[float, float]], second: Iterable[tuple[float, float]]) -> bool:
-    a, b = np.array([*first]).reshape(-1, 2), np.array([*second]).reshape(-1, 2)
-    return a.shape == b.shape and bool(np.all(np.abs(a - b) <= STRETCH_TOLERANCE))
