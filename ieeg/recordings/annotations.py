@@ -107,18 +107,23 @@ _END = re.compile(
     re.IGNORECASE,
 )
 
+# Where the start of a seizure was seen: in the EEG (1) or in what the patient does (2), often half a minute later.
+_VIEW = re.compile(r"\b(?:(s?i?eeg|electr)|(clin|behav|semiolog))", re.IGNORECASE)
+# With no other word beside it, an end is as a rule that of the seizure.
+_ALONE = re.compile(r"(?:(?:s?i?eeg|clin|electr)[a-z]*[ _-]+)?\w+", re.IGNORECASE)
+
 WORDS_NOT_TAKEN = "these words are not taken for seizures"
 _NAME_WORDS = "name them with --seizure-words in a command, or seizure_words=[...] in Python"
 # Words that may well mean a seizure but are not taken for one: a fit, an absence and an event are much else too.
 _DOUBTFUL = re.compile(
     r"\w*(?:krampf|convuls|konvuls|tonic|tonisch|clon|klon|attack|absence|absenz|paroxysm|spasm|epilep|ictus|seiz"
-    r"|anfall|[fb]{1,2}tc|gtc|seisur|siezur|(?:grand|petit)[ _-]?mal)\w*"
+    r"|anfall|i[ck]tal|[fb]{1,2}tc|gtc|seisur|siezur|(?:grand|petit)[ _-]?mal)\w*"
     r"|\bsz(?:start|begin|onset|on|end|stop|off)\w*"
-    r"|\b(?:fits?|spells?|events?|episodes?|fias|fas|fiac|faos|sps|cps|auras?|jerks?|ue[oe]|eeo|t?tcs|szr?)\b"
+    r"|\b(?:fits?|spells?|events?|episodes?|fias|fas|fiac|faos|sps|cps|auras?|jerks?|ue[oe]|eeo|t?tcs|\w?\w?szr?|anf|button)\b"
     # Danish and Swedish, Dutch, Polish, Czech, Turkish, Finnish, Hungarian, Russian, Chinese, Japanese, Korean, Greek,
-    # Hebrew, Arabic; then others
+    # Hebrew, Arabic, Ukrainian, Persian, Hindi, Thai, Vietnamese, Malay, Lithuanian, Latvian; then others
     r"|\w*(?:anfald|aanval|napad|z[áa]chvat|n[öo]bet|kohtau|roham|приступ|припад|судорог|发作|癫痫|発作|발작|경련"
-    r"|κρίσ|התקף|نوبة)\w*"
+    r"|κρ[ίι]σ|התקף|نوبة|напад|криз|تشنج|दौर|ชัก|động kinh|kejang|priepuol|l[ēe]km)\w*"
     r"|\b(?:insult|toeval|crisi|attaques?|ataques?|atak)\b",
     re.IGNORECASE,
 )
@@ -182,10 +187,10 @@ def seizures_from_events(
 
     An event whose text says end ("sz end") closes the last open start, whatever its duration. Two starts within a
     minute that two ends follow are two marks of one seizure, from the first start to the last end; so are "seizure" and
-    "seizure onset" within 10 s. An event with a duration is an interval, unless its text says start and the next event
-    is an end. All other events are starts. A start without an end lasts `open_seconds`, but not beyond the next start
-    or the recording's end, and a warning says so. An end without a start, and a seizure outside of the recording, are
-    left out with a warning.
+    "seizure onset" within 10 s, and a start in the EEG and one in the patient within a minute. An event with a duration
+    is an interval, unless its text says start and the next event is an end. All other events are starts. A start
+    without an end lasts `open_seconds`, but not beyond the next start or the recording's end, and a warning says so. An
+    end without a start, and a seizure outside of the recording, are left out with a warning.
 
     Parameters
     ----------
@@ -208,7 +213,7 @@ def seizures_from_events(
     spans: list[Interval] = []
     open_at: float | None = None
     open_length = 0.0  # as the open start's own duration says, should no end follow
-    named_start = False  # whether the open start says that it is one
+    open_text = ""
     # Starts that another start followed at once, that other start, and whether it is another mark of the same: a second
     # end may belong to them.
     waiting: list[tuple[float, float, bool]] = []
@@ -265,11 +270,12 @@ def seizures_from_events(
             spans.append((onset, onset + length))
         else:
             if open_at is not None and open_length == 0 and onset - open_at <= OPEN_SECONDS:
-                again = starts and not named_start and onset - open_at < SHORTEST_SECONDS
-                waiting.append((open_at, onset, again))
+                soon = starts and not _START.search(open_text) and onset - open_at < SHORTEST_SECONDS
+                views = {match.lastindex for match in map(_VIEW.search, (open_text, text)) if match}
+                waiting.append((open_at, onset, soon or len(views) > 1))
             else:
                 close(open_at, open_length, onset)
-            open_at, open_length, named_start = onset, length, starts
+            open_at, open_length, open_text = onset, length, text
     close(open_at, open_length, duration)
     close_waiting()
     # Annotations of a longer recording, of which the file is a part, are common.
@@ -369,8 +375,12 @@ def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice
     others = [text for text, clear in zip(texts, understood, strict=True) if not clear]
     unclear = [text for text in others if not _NOT_SEIZURE.search(text)]
     # Only the words, never a whole text, which may hold a person's name.
-    patterns = [_DOUBTFUL] if any(understood) else [_DOUBTFUL, _START, _END]
-    seen = [match[0].strip(" _-.:;,") for text in unclear for pattern in patterns for match in pattern.finditer(text)]
+    seen = [
+        match[0].strip(" _-.:;,")
+        for text in unclear
+        for pattern in ([_DOUBTFUL] if any(understood) and not _ALONE.fullmatch(text) else [_DOUBTFUL, _START, _END])
+        for match in pattern.finditer(text)
+    ]
     denied = [text for text in others if _NOT_SEIZURE.search(text)]
     seen += [match[0] for text in denied for match in _DOUBTED.finditer(text)]
     seen += [" … ".join(filter(None, match.groups())) for text in denied for match in _TOLD.finditer(text)]

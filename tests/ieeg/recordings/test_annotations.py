@@ -414,7 +414,9 @@ def test_a_column_of_ends(tmp_path, name, duration):
      (["приступ"], "приступ"), (["発作"], "発作"), (["epileptische aanval"], "epileptische, aanval"), (["TCS"], "TCS"),
      (["SeizureStart", "SeizureEnd"], "SeizureStart, SeizureEnd"), (["szstart"], "szstart"),
      (["aura", "UEO"], "aura, UEO"), (["Grand Mal"], "Grand Mal"), (["siezure"], "siezure"), (["נ התקף"], "התקף"),
-     (["Jane Roe Absence"], "Absence"), (["sz", "GTCS 2"], "GTCS")],
+     (["Jane Roe Absence"], "Absence"), (["sz", "GTCS 2"], "GTCS"), (["sz", "End"], "End"), (["ESz"], "ESz"),
+     (["sz", "EEG offset"], "offset"), (["iktales Muster"], "iktales"), (["push button"], "button"),
+     (["напад"], "напад")],
 )  # fmt: skip
 def test_words_that_are_not_understood_are_listed(texts, words):
     with pytest.warns(UserWarning, match=rf"^night: .*not taken for seizures: {words}\. .*--seizure-words"):
@@ -666,6 +668,11 @@ def test_what_is_doubted_or_denied_in_part_is_listed(text, word):
         # Short seizures that are all marked alike, and two marks that are further apart, are several.
         ([(10, "seizure"), (14, "seizure"), (50, "seizure end")], [(10, 14), (14, 50)]),
         ([(10, "seizure"), (30, "seizure onset"), (50, "seizure end")], [(10, 30), (30, 50)]),
+        ([(10, "clin sz"), (30, "clin sz"), (50, "sz end")], [(10, 30), (30, 50)]),
+        # But not where the EEG shows it before the patient does.
+        ([(10, "EEG sz onset"), (30, "clinical sz onset"), (50, "sz end")], [(10, 50)]),
+        ([(10, "electrographic seizure"), (30, "behavioural seizure")], [(10, 90)]),
+        ([(10, "EEG sz onset"), (90, "clinical sz onset"), (99, "sz end")], [(10, 70), (90, 99)]),
     ],
 )
 @pytest.mark.filterwarnings("ignore")
