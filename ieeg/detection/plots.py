@@ -157,17 +157,9 @@ def plot_channel_map(
 
 @styled
 def plot_onset_map(onsets: OnsetMap, positions: Mapping[str, Sequence[float]] | None = None) -> Figure:
-    """The first channels of an event with all measures, and where they lie if positions are known.
+    """The first channels of an event with all measures, and where they lie if all positions are known.
 
-    Parameters
-    ----------
-    positions : mapping of name to (x, y, z), optional
-        Drawn if every channel has one.
-
-    Raises
-    ------
-    ValueError
-        `positions` are those of other channels.
+    A ValueError says where `positions` are those of other channels.
     """
     from mvpa_ts.ieeg.detection.onsets import check_positions
 

@@ -85,18 +85,11 @@ def read_channel_table(path: Path) -> list[Row]:
 
 
 def rows_of_channels(names: Sequence[str], table: Sequence[Row], where: str) -> dict[str, Row]:
-    """The row of each channel, by its name in the file.
+    """The row of each channel, by its name in the file; warnings say `where` the rows are from.
 
     Rows are matched by name, in any order: first by the whole name, then without prefix and reference ("EEG A1-Ref" and
     "A1"), then in upper and lower case. If no name matches, and there are as many rows as channels, rows are matched by
     order, with a warning.
-
-    Parameters
-    ----------
-    names : sequence of str
-        As in the file.
-    where : str
-        The table, for warnings.
 
     Examples
     --------
@@ -314,16 +307,11 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
 
 
 def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, float, float]]:
-    """Positions by channel name, in the file's unit; empty where there is no such file.
+    """Positions by channel name beside a recording's file, in the table's unit; empty where there is no such table.
 
     For ``sub-1_task-x_ieeg.edf`` this is ``sub-1_task-x_electrodes.tsv``, or, as BIDS leaves out the task, the only
     ``sub-1_*electrodes.tsv`` in the folder. Contacts without numbers are left out. If the table cannot be read,
     there is a warning and no position.
-
-    Parameters
-    ----------
-    path : path
-        The recording's file.
     """
     path = Path(path)
     stem = path.name.partition(".")[0].removesuffix("_ieeg").removesuffix("_eeg")
