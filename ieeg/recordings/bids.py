@@ -29,6 +29,7 @@ Row = dict[str, str]
 _TYPES = {"TRIG": "stim", "VEOG": "eog", "HEOG": "eog"} | {
     kind: kind.lower() for kind in ("SEEG", "ECOG", "DBS", "EEG", "ECG", "EMG", "EOG", "RESP")
 }
+_NO_BRAIN = {"ADC", "AUDIO", "DAC", "EYEGAZE", "GSR", "MISC", "OTHER", "PD", "PPG", "PUPIL", "REF", "SYSCLOCK", "TEMP"}
 
 
 def read_table(
@@ -74,6 +75,11 @@ def read_channel_table(path: Path) -> list[Row]:
         warn(
             f"{path}: a status must be good, bad or n/a, got {', '.join(map(repr, odd[:5]))}: such a channel is "
             "read, unless the file itself calls it bad"
+        )
+    if odd := sorted(kind for kind in {row["type"] for row in table} if kind.upper() not in _NO_BRAIN | _TYPES.keys()):
+        warn_left_out(
+            f"{path}: a type must be SEEG, ECOG, DBS, EEG or another one of BIDS, got {', '.join(map(repr, odd[:5]))}: "
+            "such a channel is left out"
         )
     seen: Counter[str] = Counter()
     for row in table:

@@ -103,6 +103,13 @@ def test_more_channels_than_rows(tmp_path):
     assert contacts(recording) == {"A1": 1, "A2": 2}
 
 
+def test_types_that_bids_does_not_have_are_said(tmp_path):
+    rows = [row("A1", "DEPTH"), row("A2", "n/a"), row("A3", "seeg"), row("A4", "temp")]
+    with pytest.warns(UserWarning, match="another one of BIDS, got 'DEPTH', 'n/a': such a channel is left out"):
+        recording = read_recording(data_set(tmp_path, ["A1", "A2", "A3", "A4"], rows))
+    assert contacts(recording) == {"A3": 3}
+
+
 def test_names_that_appear_twice(tmp_path):
     recording = read_recording(data_set(tmp_path, ["A1", "A1", "A2"], [row("A2"), row("A1"), row("A1", state="bad")]))
     assert contacts(recording) == {"A1-0": 1, "A2": 3}
