@@ -42,6 +42,7 @@ class Header:
     discontinuous: bool  # gaps are allowed between records, "EDF+D"; in other files they should lie side by side
     limits: tuple[float, ...]  # physical minimum of each signal, then the maximum of each
     units: tuple[str, ...]  # of the signals, as they are written; MNE keeps those that it knows
+    clock: str  # time of day at which the file begins, hh.mm.ss
 
 
 def read_header(path: Path) -> Header:
@@ -59,6 +60,7 @@ def read_header(path: Path) -> Header:
             return Header(
                 limits=limits,
                 units=units,
+                clock=_text(head[176:184]),
                 size=int(head[184:192]),
                 records=int(head[236:244]),
                 labels=labels,
@@ -96,6 +98,12 @@ def check_edf(path: Path, truncated: str = "error") -> Header:
     signals = [i for i, label in enumerate(header.labels) if label not in ANNOTATIONS]
     if min(header.samples) < 0 or any(header.samples[i] < 1 for i in signals):
         raise ValueError(f"{path} is damaged: a signal has {min(header.samples)} samples in a record")
+    clock = [int(field) for field in header.clock.split(".") if field.strip().isdecimal()]
+    if len(clock) != 3 or max(clock[0] / 24, clock[1] / 60, clock[2] / 60) >= 1:
+        said = f"{path} does not state the time of day at which it begins, bytes 176 to 183, as hh.mm.ss up to 23.59.59"
+        if len(clock) == 3:  # at which MNE stumbles
+            raise ValueError(f"{said}: correct it, or write 00.00.00")
+        warn(f"{said}: midnight is taken")
     # MNE would reserve memory for what the header states before it reads a sample.
     rates = [header.samples[i] / header.seconds if header.seconds > 0 else math.inf for i in signals]
     if signals and not max(rates) <= MAX_RATE:

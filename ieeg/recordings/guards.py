@@ -111,6 +111,8 @@ def damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
         if isinstance(error, ValueError) and str(error).startswith(names):
             raise
         why = f"truncated, damaged or not what its name says ({type(error).__name__})"
-        if str(error).startswith("No raw data in"):  # as MNE says of a FIF file
+        if str(error).startswith("Split raw file"):  # as MNE says of a FIF file
+            why = "it is split, and its next part is not there. Put all parts beside it, named as MNE named them"
+        if str(error).startswith("No raw data in"):
             why = "it holds epochs or averages and no continuous signal. Give the recording that they were made from"
         raise ValueError(f"{path} cannot be read{where}: {why}") from error

@@ -50,7 +50,7 @@ def check_brainvision(path: Path, truncated: str = "error") -> list[str]:
         for name in values(key):
             guards.check_local(name, path, key)
             own = path.with_suffix(Path(name).suffix)
-            if own.name != name and own.is_file():
+            if own.name != name and own.is_file() and (path.parent / name).is_file():
                 warn(
                     f"{path} names {name} as its {key}, which is read, and {own.name} lies beside it: was the file "
                     f"renamed? Then write {own.name} in it"
@@ -63,6 +63,8 @@ def check_brainvision(path: Path, truncated: str = "error") -> list[str]:
     if len(values("DataFile")) != 1:
         raise ValueError(f"{path} must name one DataFile, it names {len(values('DataFile'))}")
     data = path.parent / values("DataFile")[0]
+    if not data.exists():
+        raise FileNotFoundError(f"{path} names {data.name} as its DataFile, which is not there: was it renamed?")
     guards.check_regular(data)
     if not any(values("MarkerFile")) and (marks := path.with_suffix(".vmrk")).is_file():
         guards.warn_left_out(

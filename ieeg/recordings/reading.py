@@ -203,6 +203,8 @@ def check_kind(path: Path) -> None:
 def _check_header(path: Path, truncated: str) -> None:
     """Raise a ValueError for a file that MNE would misread, wait for or need too much memory for."""
     check_regular(path)
+    if not os.path.getsize(path):
+        raise ValueError(f"{path} is empty, it has 0 bytes: was it copied to its end?")
     kind = path.suffix.lower()
     # MNE renames repeated channels; only the header knows that they were one name.
     names: Sequence[str] = ()

@@ -235,6 +235,7 @@ class TestEDF:
             (256 + 3 * 104 + 24, b"inf     ", "a physical minimum or maximum is not a finite number"),
             (256 + 3 * 104, b"nan     ", "a physical minimum or maximum is not a finite number"),
             (252, b"9999", "not an EDF file, or its header is truncated"),
+            (176, b"24.00.00", "does not state the time of day at which it begins, bytes 176 to 183, as hh.mm.ss"),
             (252, b"-1  ", "a header of 0 signals must have 256 bytes"),
             (256 + 3 * 216, b"99999999", "a record of 1 s holds 99999999 samples"),
             (256 + 3 * 216, b"-5      ", "a signal has -5 samples in a record"),
@@ -246,6 +247,14 @@ class TestEDF:
         content[place : place + len(value)] = value
         path.write_bytes(content)
         assert str(path) in refused(path, message)
+
+    def test_a_time_of_day_that_is_none(self, tmp_path):
+        """MNE takes midnight, which `detect --clock` would write."""
+        path = write_edf(recording(), tmp_path / "x.edf")
+        content = path.read_bytes()
+        path.write_bytes(content[:176] + b"12:30:00" + content[184:])
+        with pytest.warns(UserWarning, match="as hh.mm.ss up to 23.59.59: midnight is taken"):
+            read_recording(path)
 
     def test_cut_short(self, tmp_path):
         path = write_edf(recording(), tmp_path / "x.edf")
