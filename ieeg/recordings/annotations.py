@@ -39,6 +39,8 @@ END_COLUMNS = ("offset", "end", "stop", "end_time", "endtime", "offset_time", "s
 CHANNEL_COLUMNS = ("channel", "channels")
 # A longer seizure is rare, and a duration in samples or milliseconds is nearly always longer.
 LONG_SECONDS = 600.0
+# If all seizures of a table are shorter, it may be in minutes.
+SHORT_SECONDS = 3.0
 # As an onset, this is a date of after 2001: no recording lasts so long.
 _A_DATE = 1e9
 
@@ -459,8 +461,13 @@ def check_times(
                 f"column is likely in {' or '.join(likely)}: convert it to seconds. If the table is of a longer "
                 "recording, keep only the rows of this one, in its own time"
             )
-    if kind == "seizure" and (minutes := [length for _, length in seizures if length > LONG_SECONDS]):
-        warn(f"{path}: a seizure lasts {minutes[0]:g} s, longer than 10 minutes: is the column duration in seconds?")
+    lengths = [length for _, length in seizures if length > POINT_SECONDS and kind == "seizure"]
+    if lengths and max(lengths) > LONG_SECONDS:
+        warn(f"{path}: a seizure lasts {max(lengths):g} s, longer than 10 minutes: is the column duration in seconds?")
+    elif lengths and max(lengths) < SHORT_SECONDS:
+        warn(
+            f"{path}: no seizure lasts longer than {max(lengths):g} s: are onset and duration in seconds, not minutes?"
+        )
 
 
 def read_seizures(path: Path, duration: float, words: Sequence[str] = (), sfreq: float | None = None) -> list[Interval]:

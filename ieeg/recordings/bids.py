@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from mvpa_ts.checks import listed, warn
@@ -254,10 +254,10 @@ def read_participant(root: Path, subject: str) -> dict[str, Any]:
     row = rows[0] if rows else {}
     participant: dict[str, Any] = {key: row[key] for key in ("sex", "hand") if row.get(key) not in (None, "", "n/a")}
     with suppress(KeyError, TypeError, ValueError):
-        participant["age"] = float(row["age"])
+        participant |= {"age": age} if 0 <= (age := float(row["age"])) <= 120 else {}
     for key, words in (("sex", {"M": "male", "F": "female"}), ("hand", {"R": "right", "L": "left"})):
         if key in participant:
-            participant[key] = words.get(participant[key], participant[key])
+            participant[key] = words.get(participant[key][0].upper(), participant[key])
     return participant
 
 
@@ -291,7 +291,8 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
     for table in path.parent.parent.glob("*_scans.tsv"):
         for row in read_tsv(table, ("filename",)):
             # A BrainVision recording may be listed by any of its three files.
-            if Path(row["filename"]).stem == path.stem and row.get("acq_time", "n/a") not in ("", "n/a"):
+            same = PureWindowsPath(row["filename"]).stem.lower() == path.stem.lower()
+            if same and row.get("acq_time", "n/a") not in ("", "n/a"):
                 try:
                     start = datetime.fromisoformat(row["acq_time"])
                     # A date alone would be midnight.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -195,7 +195,8 @@ def subject_metadata(raw: mne.io.BaseRaw) -> dict[str, Any]:
         metadata["sex"] = sex
     if hand := {1: "right", 2: "left", 3: "ambidextrous"}.get(info.get("hand")):
         metadata["hand"] = hand
-    if isinstance(start, datetime):  # of the measurement, of which the file may hold a later part only
+    # Of the measurement, of which the file may hold a later part only. EDF's first moment stands for no date.
+    if isinstance(start, datetime) and start != datetime(1985, 1, 1, tzinfo=UTC):
         metadata["start"] = (start + timedelta(seconds=raw.first_time)).isoformat()
     if raw.info["line_freq"] in (50, 60):
         metadata["line_frequency"] = float(raw.info["line_freq"])

@@ -543,9 +543,11 @@ def test_times_around_the_recording(tmp_path):
         assert stated_seizures([(-10, 30, "sz")], 300.0) == [(-10, 20)]
     with pytest.warns(UserWarning, match="longer than 10 minutes"):
         check_times([(12500, 48000, "sz")], 86400.0, 512.0, tmp_path, ())
+    with pytest.warns(UserWarning, match=r"no seizure lasts longer than 0\.8 s: are .* in seconds, not minutes"):
+        check_times([(2.5, 0.6, "sz"), (9, 0.8, "sz")], 900.0, 512.0, tmp_path, ())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_times([(290, 40, "sz"), (0, 3600, "bckg")], 300.0, 512.0, tmp_path, ())
+        check_times([(290, 40, "sz"), (10, 1, "sz"), (0, 3600, "bckg")], 300.0, 512.0, tmp_path, ())
 
 
 @pytest.mark.parametrize("kind", ["note", "sz"])
