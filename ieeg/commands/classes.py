@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.constants import CLASSES, LINE_LENGTH, MARKED_BAD
 from mvpa_ts.ieeg.detection.saved import PROBABILITIES, STATED, classes_of, read_run
 from mvpa_ts.ieeg.events import class_labels, segment_labels
+from mvpa_ts.ieeg.recordings.annotations import read_spans
 from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, of_segments, write_left_out
 from mvpa_ts.ieeg.recordings.reading import read_classes, read_recording
 
@@ -91,8 +92,10 @@ def train_classes(arguments: list[str]) -> None:
     print("\n".join(listing(rows, output / LEFT_OUT)), file=sys.stderr)
 
 
-def score_classes(folders: Sequence[Path], output: Path, left_out: Sequence[Row]) -> None:
-    """Score detections of classes in folders against the classes that their recordings state."""
+def score_classes(
+    folders: Sequence[Path], output: Path, left_out: Sequence[Row], references: Mapping[Path, Path]
+) -> None:
+    """Score detections of classes in folders against the classes that their recordings, or tables of them, state."""
     import pandas as pd
 
     from mvpa_ts.ieeg.scoring.comparison import warn_of_copies
@@ -105,6 +108,11 @@ def score_classes(folders: Sequence[Path], output: Path, left_out: Sequence[Row]
         raise CommandError(f"detections are of {' and of '.join(kinds)}: evaluate them one by one")
     if wrong := [item for item, frame in frames.items() if [*frame] != ["onset", *names, STATED]]:
         raise CommandError(f"{wrong[0] / PROBABILITIES} must have the columns onset, {', '.join(names)}, {STATED}")
+    for item, reference in references.items():
+        recording = read_run(item)["recording"]
+        spans = read_spans(reference, names, recording["name"], recording["duration"], recording["sfreq"])
+        labels = class_labels(frames[item]["onset"].to_numpy(float), spans)
+        frames[item][STATED] = [[*names, np.nan][label] for label in labels]
     rows = [row for item, frame in frames.items() for row in of_segments(item.name, frame[STATED].isna(), NO_CLASS)]
     warn_of_copies([(item.name, frame[names[0]].to_numpy(float)) for item, frame in frames.items()])
     table = pd.concat([*frames.values()])

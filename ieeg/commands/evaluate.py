@@ -62,11 +62,16 @@ def main(arguments: list[str]) -> None:
     _warn_of_earlier_runs(root, folders)
     warn_of_mixed(folders)
     if any(classes_of(read_run(folder)) for folder in folders):
-        given = (options.reference, options.mode, options.unannotated, options.alarm)
-        if given != (None, "szcore", "error", "1/2"):
-            raise CommandError(f"{root} holds classes: --reference, --mode, --unannotated and --alarm are for seizures")
+        if (options.mode, options.unannotated, options.alarm) != ("szcore", "error", "1/2"):
+            raise CommandError(f"{root} holds classes: --mode, --unannotated and --alarm are for seizures")
         _warn_of_training_subjects(folders)
-        score_classes(folders, Path(options.output), _left_out(root, folders))
+        references = {}
+        for folder in folders if options.reference else ():
+            table = _reference(Path(options.reference), folder, root, namesakes=names[folder.name] > 1)
+            if table is None:
+                raise CommandError(_missing(options.reference, folder))
+            references[folder] = table
+        score_classes(folders, Path(options.output), _left_out(root, folders), references)
         return
     by_subject: dict[str, list[RecordingResult]] = {}
     places: dict[tuple[str, str], Path] = {}
@@ -168,8 +173,7 @@ def _result(folder: Path, root: str | None, unannotated: str, detections: Path, 
 
     table = folder / REFERENCE if root is None else _reference(Path(root), folder, detections, namesakes=namesakes)
     if table is None:
-        names = " or ".join(dict.fromkeys(_patterns(folder.name)))
-        missing = f"{root} holds no reference for {folder.name}: add the missing file {names}"
+        missing = _missing(root, folder)
     elif not table.is_file():
         missing = f"{folder} has no {REFERENCE}, as the recording says nothing of seizures: give --reference"
         left_out = read_config(folder / RUN)["recording"].get("left_out", ())
@@ -224,6 +228,11 @@ def _reference(root: Path, folder: Path, detections: Path, *, namesakes: bool) -
             "references in subfolders like those of the detections"
         )
     return tables[0]
+
+
+def _missing(root: str | None, folder: Path) -> str:
+    names = " or ".join(dict.fromkeys(_patterns(folder.name)))
+    return f"{root} holds no reference for {folder.name}: add the missing file {names}"
 
 
 def _patterns(name: str) -> tuple[str, ...]:

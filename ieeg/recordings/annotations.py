@@ -329,6 +329,17 @@ def class_spans(
     return spans
 
 
+def read_spans(
+    table: Path, classes: Sequence[str], name: str, duration: float, sfreq: float, *, cut_short: bool = False
+) -> dict[str, list[Interval]]:
+    """Intervals (s) of each class in a table, whose times are checked unless the recording was cut short."""
+    spans = class_spans(read_events(table, classes), classes, name, duration)
+    if not cut_short:
+        marks = [(on, off - on, label) for label, of in spans.items() for on, off in of]
+        check_times(marks, duration, sfreq, table, classes, "class")
+    return spans
+
+
 def stated_seizures(
     events: Sequence[Event],
     duration: float,

@@ -22,8 +22,8 @@ from mvpa_ts.ieeg.recordings.annotations import (
     bad_spans,
     check_times,
     class_spans,
-    read_events,
     read_rows,
+    read_spans,
     stated_seizures,
     warn_of_codes,
     warn_of_contradictions,
@@ -538,11 +538,10 @@ def read_classes(
 ) -> dict[str, list[Interval]]:
     """Intervals (s) of each class in the table beside a file, or where that names none in its own annotations."""
     table, raw = bids.sidecar(path, bids.bids_path(path), "events.tsv"), getattr(recording.source, "raw", None)
-    events = [] if table is None else read_events(table, classes)
-    spans = class_spans(events, classes, recording.name, recording.duration)
-    if table is not None and truncated != "read":
-        marks = [(on, off - on, label) for label, of in spans.items() for on, off in of]
-        check_times(marks, recording.duration, recording.sfreq, table, classes, "class")
+    spans: dict[str, list[Interval]] = {label: [] for label in classes}
+    if table is not None:
+        settings = recording.name, recording.duration, recording.sfreq
+        spans = read_spans(table, classes, *settings, cut_short=truncated == "read")
     if any(spans.values()) or raw is None:
         return spans
     marks = [(mark["onset"] - raw.first_time, mark["duration"], str(mark["description"])) for mark in raw.annotations]

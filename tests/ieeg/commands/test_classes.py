@@ -103,6 +103,17 @@ def test_evaluate_scores_as_sklearn_does(lab, tmp_path, capsys):
     assert scores["kappa"] == pytest.approx(metrics.cohen_kappa_score(truth, said))
     for name in NAMES:
         assert scores[f"AUROC {name}"] == pytest.approx(metrics.roc_auc_score(truth == name, kept[name]))
+    # Against a table of somebody else, who saw the classes take turns.
+    turns = [NAMES[place % 3] for place in range(len(table))]
+    rows = "".join(f"{onset}\t5\t{name}\n" for onset, name in zip(table["onset"], turns, strict=True))
+    (tmp_path / "reader").mkdir()
+    compare = "evaluate", tmp_path / "found", "-o", tmp_path / "scores", "--reference", tmp_path / "reader"
+    assert run(*compare) == 1
+    assert "reader holds no reference for test: add the missing file test_events.tsv" in capsys.readouterr().err
+    (tmp_path / "reader" / "test_events.tsv").write_text(f"onset\tduration\ttrial_type\n{rows}")
+    assert run(*compare) == 0
+    kappa = metrics.cohen_kappa_score(turns, table[NAMES].idxmax(axis=1))
+    assert pd.read_csv(tmp_path / "scores" / "scores.csv")["kappa"][0] == pytest.approx(kappa)
 
 
 def test_detections_that_cannot_be_scored_together_are_named(lab, tmp_path, capsys):
