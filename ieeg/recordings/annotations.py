@@ -407,14 +407,20 @@ def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice
 
 
 def warn_of_codes(levels: Path, texts: Sequence[str], name: str, words: Sequence[str]) -> None:
-    """Warn of codes in a table, such as 1, of which its JSON file says that they are seizures."""
+    """Warn of codes in a table, such as 1, that its JSON file calls seizures, and of times in other units."""
     columns: Any = {}
     with suppress(ValueError, RecursionError):
         columns = json.loads(read_text(levels))
-    described = columns.values() if isinstance(columns, dict) else ()
+    described = (
+        {} if not isinstance(columns, dict) else {key: of for key, of in columns.items() if isinstance(of, dict)}
+    )
+    for key in ("onset", "duration"):
+        unit = str(described.get(key, {}).get("Units", "s")).strip()
+        if unit.lower() not in ("s", "sec", "secs", "second", "seconds", "n/a", ""):
+            warn(f"{levels} states {key} in {unit!r:.20}, and it is taken for seconds, as in BIDS: convert the column")
     codes = [
         code
-        for meanings in (column.get("Levels") for column in described if isinstance(column, dict))
+        for meanings in (column.get("Levels") for column in described.values())
         for code, meaning in (meanings.items() if isinstance(meanings, dict) else ())
         if code in texts and is_seizure(str(meaning)) and not is_seizure(code, words)
     ]

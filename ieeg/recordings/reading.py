@@ -51,7 +51,7 @@ OTHER_SUFFIXES = (
     *(".trc", ".nwb", ".mefd", ".mef", ".cnt", ".set", ".lay", ".mff", ".ncs", ".smr", ".smrx", ".plx", ".pl2", ".rhd"),
     *(".rhs", ".rec", ".besa", *(f".ns{number}" for number in range(1, 7))),
     *(".e", ".21e", ".xdf", ".nedf", ".egi", ".nex", ".nex5", ".tdms", ".bci2000", ".edf.gz", ".bdf.gz", ".gdf.gz"),
-    *(".edf.zip", ".bdf.zip", ".edf.bz2", ".edf.xz", ".mef3", ".sig", ".bni", ".eeg"),
+    *(".edf.zip", ".bdf.zip", ".edf.bz2", ".edf.xz", ".mef3", ".sig", ".bni", ".eeg", ".erd", ".cdt", ".edf+"),
 )
 # Tables of any program, and what follows the recording's name in those of its seizures and channels.
 _TABLE = re.compile(r"\.(?:tsv|csv|txt|xlsx?|ods|csv_bi|tse|tse_bi|seizures)$")

@@ -532,6 +532,9 @@ def test_codes_that_mean_seizures_by_their_json_file_are_said(tmp_path):
     with pytest.warns(UserWarning, match=r"are not taken for seizures: 1, which x_events\.json says are some"):
         assert not read_recording(path).annotated
     assert read_recording(path, seizure_words=["1"]).seizures == ((10.0, 15.0),)
+    (tmp_path / "x_events.json").write_text('{"onset": {"Units": "ms"}, "duration": {"Units": "seconds"}}')
+    with pytest.warns(UserWarning, match=r"x_events\.json states onset in 'ms', and .* taken for seconds, as in BIDS"):
+        assert not read_recording(path).annotated
     for odd in ("[1]", "{", '{"trial_type": 1, "value": {"Levels": ["1"]}}'):
         (tmp_path / "x_events.json").write_text(odd)
         assert not read_recording(path).annotated

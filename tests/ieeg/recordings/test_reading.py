@@ -500,9 +500,9 @@ def test_what_a_folder_holds_beside_its_recordings(tmp_path):
         write_edf(simulate_recording(num_channels=2, duration=10, num_seizures=0), folder / f"{name}.edf")
     for name, target in (("b", outer), ("c", outer), ("again", inner / "a"), ("a/loop", inner), ("up", tmp_path)):
         (inner / name).symlink_to(target)
-    for name in ("n.TRC", "n.ns5", "n.nwb"):
+    for name in ("n.TRC", "n.erd", "n.nwb"):
         (inner / "a" / name).touch()
-    with pytest.warns(UserWarning, match=r"study: 3 recordings .* a/n\.TRC, a/n\.ns5, a/n\.nwb\..*from_raw\(mne"):
+    with pytest.warns(UserWarning, match=r"study: 3 recordings .* a/n\.TRC, a/n\.erd, a/n\.nwb\..*from_raw\(mne"):
         assert find_recordings(inner) == [inner / "a" / "x.edf", inner / "b" / "y.edf"]
 
 
