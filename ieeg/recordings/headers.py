@@ -274,7 +274,10 @@ def check_fif(path: Path) -> list[Path]:
     """
     files = [path]
     for file in files:
-        for name in _following_parts(file):
+        names, later = _following_parts(file)
+        if later and file == path:
+            warn(f"{path} is a later part of a recording that was split, and its times begin anew: give the first part")
+        for name in names:
             guards.check_local(name, file, "next part")
             following = file.parent / name
             if following not in files and following.exists():
@@ -282,12 +285,13 @@ def check_fif(path: Path) -> list[Path]:
     return files
 
 
-def _following_parts(path: Path) -> list[str]:
-    """What a FIF file calls its next part; a ValueError where a tag does not fit into the file."""
+def _following_parts(path: Path) -> tuple[list[str], bool]:
+    """What a FIF file calls its next part, and if it names one before; a ValueError where a tag does not fit."""
     guards.check_regular(path)
     packed = path.name.lower().endswith(".gz")
     size = _unpacked_size(path) if packed else os.path.getsize(path)
     names: list[str] = []
+    later = False
     with guards.damage_is_an_error(path), gzip.open(path) if packed else path.open("rb") as file:
 
         def tag(pos: int) -> tuple[int, int, int]:
@@ -330,12 +334,13 @@ def _following_parts(path: Path) -> list[str]:
                     role, name = 0, ""
                 elif kind == _FIF_ROLE and length == 4:
                     (role,) = struct.unpack(">i", file.read(4))
+                    later = later or role == _FIF_ROLE_PREVIOUS
                 elif kind == _FIF_NAME_OF_ANOTHER:
                     name = file.read(length).decode("latin-1")
                 elif kind == _FIF_NUMBER_OF_ANOTHER and length == 4 and not name:
                     (number,) = struct.unpack(">i", file.read(4))
                     name = re.sub(r"(-\d+)?(\.fif(?:\.gz)?)$", rf"-{number}\2", path.name)
-    return names
+    return names, later
 
 
 def _damaged(path: Path, why: str) -> ValueError:

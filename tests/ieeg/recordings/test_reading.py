@@ -403,6 +403,8 @@ class TestFinding:
         assert recording.num_samples == raw.n_times
         # across the seam of the parts
         np.testing.assert_allclose(recording.read(15000, 25000), raw.get_data(None, 15000, 25000) * 1e6, rtol=1e-5)
+        with pytest.warns(UserWarning, match=r"pat_raw-1\.fif is a later part of a recording that was split"):
+            assert read_recording(tmp_path / "pat_raw-1.fif").num_samples < raw.n_times
         (tmp_path / "pat_raw-1.fif").unlink()
         with pytest.raises(ValueError, match=r"pat_raw\.fif cannot be read: it is split, and its next part is not"):
             read_recording(tmp_path / "pat_raw.fif")
