@@ -107,16 +107,9 @@ def plot_channel_map(
     dropped: Mapping[str, str] | None = None,
     positions: Mapping[str, Sequence[float]] | None = None,
 ) -> Figure:
-    """Channels by value: at their positions where these are known, else by electrode and contact.
+    """Channels by value: at their positions where each of `names` has one, else by electrode and contact.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Channels the model saw.
-    dropped : mapping of name to reason, optional
-        Electrodes among them are drawn in grey; others, such as an EKG, are not drawn.
-    positions : mapping of name to (x, y, z), optional
-        Used if every one of `names` has one.
+    Electrodes that were `dropped` are drawn in grey; other channels, such as an EKG, are not drawn.
     """
     colours = np.asarray(values, dtype=np.float64)
     left_out = [name for name in left_out_electrodes(dropped or {}) if name not in names]

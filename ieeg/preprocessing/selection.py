@@ -45,19 +45,9 @@ class Moments:
 def with_channels(
     segments: Segments, channels: Literal["auto", "all"] | Sequence[str], most: int = MOST_CHANNELS
 ) -> Segments:
-    """The segments with some of their channels, in the recording's order.
+    """The segments with some of their channels, in the recording's order: up to `most` by `select_channels`, or names.
 
-    Parameters
-    ----------
-    segments : Segments
-    channels : {"auto", "all"} or sequence of str
-        "auto" takes up to `most` by `select_channels`; or names, see `Segments`.
-    most : int
-
-    Raises
-    ------
-    ValueError
-        A name is unknown, or there is none.
+    A ValueError says which name is unknown, or that there is none.
 
     Examples
     --------
