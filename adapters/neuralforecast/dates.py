@@ -169,8 +169,7 @@ def jump_of(dates: np.ndarray, freq: Any) -> str | None:
 
 def _following(days: pd.DatetimeIndex, freq: Any) -> Any:
     """The dates one step after all but the last."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that some offsets are slow to add
+    with warnings.catch_warnings(action="ignore"):  # that some offsets are slow to add
         return days[:-1] + pd.tseries.frequencies.to_offset(freq)
 
 

@@ -141,12 +141,10 @@ class HostOverrides(BaseModel):
 
     def _inv_normalization(self, y_hat: Tensor, y_idx: int) -> Tensor:
         if not self.loss.is_distribution_output:
-            inverse: Tensor = super()._inv_normalization(y_hat, y_idx)
-            return inverse
+            return super()._inv_normalization(y_hat, y_idx)
         # Here the host scales the look-back back, not a distribution.
         location, scale = super()._get_loc_scale(y_idx, add_channel_dim=y_hat.ndim > 3)
-        scaled: Tensor = self.scaler.inverse_transform(z=y_hat, x_scale=scale, x_shift=location)
-        return scaled
+        return self.scaler.inverse_transform(z=y_hat, x_scale=scale, x_shift=location)
 
 
 def quiet_in_pipes(options: Mapping[str, Any]) -> dict[str, Any]:

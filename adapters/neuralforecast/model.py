@@ -250,7 +250,12 @@ class MVPA(PanelModel):
                 "bounded": bounded, 'normalise="reverting"': options.get("normalise") == "reverting",
                 "ridge": settings.ridge is not None, "frequency_weight": settings.frequency_weight > 0.0,
             }  # fmt: skip
-            check_units(wanted, loss, scaler_type, exclude_insample_y)
+            for name in (name for name, value in wanted.items() if value):
+                raise ValueError(
+                    f"{name} needs windows in the units of the series: leave out scaler_type and exclude_insample_y, "
+                    "and take no loss of a distribution or of implicit quantiles; got "
+                    f"scaler_type={scaler_type!r}, exclude_insample_y={exclude_insample_y}, loss={type(loss).__name__}"
+                )
 
         super().__init__(
             h=h, input_size=input_size, n_series=n_series, futr_exog_list=futr_exog_list,
@@ -552,16 +557,6 @@ def check_cycle(length: int | None, column: str | None, future: list[str] | None
         )
     if column is not None and (column not in (future or []) or column in (categories or [])):
         raise ValueError(f"cycle_column ({column!r}) must be in futr_exog_list and not in cat_exog_list")
-
-
-def check_units(wanted: Mapping[str, bool], loss: Any, scaler_type: str | None, exclude_insample_y: bool) -> None:
-    """Raise ValueError if one of these options is wanted where windows are not in the units of the series."""
-    for name in (name for name, value in wanted.items() if value):
-        raise ValueError(
-            f"{name} needs windows in the units of the series: leave out scaler_type and exclude_insample_y, "
-            f"and take no loss of a distribution or of implicit quantiles; got scaler_type={scaler_type!r}, "
-            f"exclude_insample_y={exclude_insample_y}, loss={type(loss).__name__}"
-        )
 
 
 def phase_of(position: Tensor, observed: Tensor) -> Tensor:

@@ -243,8 +243,7 @@ class Panel:
 
     def column(self, name: str) -> np.ndarray:
         """Values of a column, series after series."""
-        values: np.ndarray = self.dataset.temporal[:, self.dataset.temporal_cols.get_loc(name)].numpy()
-        return values
+        return self.dataset.temporal[:, self.dataset.temporal_cols.get_loc(name)].numpy()
 
     def rows(self, *, weighed: bool = False) -> np.ndarray:
         """Values of the rows to train on, [rows, N]; NaN is missing.

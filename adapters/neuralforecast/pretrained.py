@@ -168,6 +168,7 @@ class PretrainedMVPA(PanelModel):
         positions = view.inputs.get("positions")
         if positions is None and self.ordered:
             positions = torch.arange(x.shape[-1], device=x.device)[:, None].float()
+        categories = [name for name in self.futr_cat_exog_list for _ in range(self._cat_emb_dim(name))]
         quantiles = forecast_quantiles(
             self.network,
             x,
@@ -178,7 +179,7 @@ class PretrainedMVPA(PanelModel):
             season=self._season,
             future=future,
             historic=historic,
-            names=self._future_names(),
+            names=self._known_numbers + categories,
             bounded=self.bounded,
         )
         output = quantiles[..., self._columns][:, :, view.order.argsort()]
@@ -192,9 +193,6 @@ class PretrainedMVPA(PanelModel):
         # Columns of 0 and 1, in place of the host's vectors, which would have to be learnt; number 0 is no category.
         tables = (F.pad(torch.eye(self._cat_emb_dim(name)), (0, 0, 1, 0)) for name in names)
         return nn.ModuleList(nn.Embedding.from_pretrained(table) for table in tables)
-
-    def _future_names(self) -> list[str]:
-        return self._known_numbers + [name for name in self.futr_cat_exog_list for _ in range(self._cat_emb_dim(name))]
 
     def predict(self, dataset: Any, *args: Any, h: int | None = None, **kwargs: Any) -> Any:
         """Forecast a panel, of any `h`; called by `NeuralForecast.predict`. Raises ValueError for `explain`."""

@@ -249,7 +249,14 @@ class AutoMVPA(BaseAuto):
             check_url(storage)
         # Memory holds any object, a database only JSON.
         if not isinstance(storage, optuna.storages.InMemoryStorage | None):
-            check_json(space)
+            for name in space.keys() - {"loss", "valid_loss"}:
+                try:
+                    json.dumps(space[name])
+                except (TypeError, ValueError) as error:  # Optuna would say so after the first training
+                    raise ValueError(
+                        f"{name} in config must be JSON to be kept in a database, got {space[name]!r}: leave it out, "
+                        "or set storage=None"
+                    ) from error
         with named_errors(url):
             study = opened(chosen, facts)
             if study.directions != [StudyDirection.MINIMIZE]:  # the best trial would be the worst
@@ -346,18 +353,6 @@ def described(config: Mapping[str, Any]) -> dict[str, str]:
         else:
             described_values[name] = json.dumps(value, sort_keys=True, default=plain)
     return described_values
-
-
-def check_json(config: dict[str, Any]) -> None:
-    """Raise ValueError for an argument that no database can hold; Optuna would say so after the first training."""
-    for name in config.keys() - {"loss", "valid_loss"}:
-        try:
-            json.dumps(config[name])
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"{name} in config must be JSON to be kept in a database, got {config[name]!r}: leave it out, or set "
-                "storage=None"
-            ) from error
 
 
 def warn_of_others(study: optuna.Study, facts: dict[str, Any]) -> None:
@@ -526,8 +521,7 @@ def opened_database(url: str) -> RDBStorage:
         _make_whole(path)
     # SQLite locks the whole file for each write, and workers write often.
     patience = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)
+    with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
         return RDBStorage(
             url,
             engine_kwargs=patience,
@@ -565,9 +559,7 @@ def _make_whole(path: Path) -> None:
     try:
         RDBStorage(f"sqlite:///{temporary}").engine.dispose()
         os.link(temporary, path)  # unlike a renaming, leaves the database of a worker that was quicker
-    except FileExistsError:
-        pass
-    except OSError:  # a file system without links
+    except OSError:  # it is there already, or a file system has no links
         if not path.exists():
             temporary.replace(path)
     finally:
