@@ -179,8 +179,7 @@ class PanelEstimator(DictOptions):
 
     def embed(self, X: Any) -> np.ndarray:
         """Features of each series from before the last layer, shape (n, D), for any panel that `predict` takes."""
-        fitted = self._fitted_networks("embed")
-        return fitted.embed(self._known(self._check_convert_X_for_predict(X)))
+        return self._fitted_networks("embed").embed(self._known(self._check_convert_X_for_predict(X)))
 
     def _channels_file(self) -> dict[str, str]:
         from mvpa_ts.forecasting.series import plain

@@ -98,8 +98,7 @@ def damage_is_an_error(path: str | Path, where: str = "") -> Iterator[None]:
     memory that is exhausted. `where` says what was being read, such as " at samples [0, 512)".
     """
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=RuntimeWarning)
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
             yield
     except (FileNotFoundError, MemoryError):
         raise

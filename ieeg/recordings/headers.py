@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import grouped, warn
 from mvpa_ts.ieeg.recordings import guards
 
 READ_ALL_THE_SAME = 'To read what is there, add --truncated read in a command, or pass truncated="read" in Python'
@@ -181,10 +181,8 @@ def bad_intervals(path: Path) -> dict[int, set[int]]:
     if name is None or not (file := path.parent / name[1].strip()).is_file():
         return {}
     marks = re.findall(r"^Mk\d+=Bad Interval,[^,\n]*,(\d+),\d*,(\d+)", header_text(file), re.MULTILINE)
-    channels: dict[int, set[int]] = {}
-    for sample, channel in marks:
-        channels.setdefault(int(sample), set()).add(int(channel))
-    return {sample: of for sample, of in channels.items() if 0 not in of}
+    channels = grouped((int(sample), int(channel)) for sample, channel in marks)
+    return {sample: {*of} for sample, of in channels.items() if 0 not in of}
 
 
 def _check_pauses(path: Path, interval: float) -> None:

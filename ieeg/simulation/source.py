@@ -106,16 +106,12 @@ class SimulatedSource:
             # Events are rendered where they are read, each from its own seed: any cut of the recording gives the same
             # samples.
             if event.start + event.duration > begin:
-                self._add(x, start, event.start, self._render(event))
+                render = getattr(self, f"_{event.kind}")  # such as `_rhythm`
+                self._add(x, start, event.start, render(event, self._generator(4, event.index)))
         for i, (onset, offset) in enumerate(self.seizures):
             if onset < end and offset > begin:
                 self._add(x, start, onset, self._seizure(i))
         return x[channels]
-
-    def _render(self, event: Event) -> Signal:
-        """The event by the method of its kind, such as `_rhythm`."""
-        values: Signal = getattr(self, f"_{event.kind}")(event, self._generator(4, event.index))
-        return values
 
     def _add(self, x: Signal, start: int, onset: float, values: Signal) -> None:
         """Add values [C, n] that begin `onset` seconds after the recording's start to x, which begins at `start`."""

@@ -280,8 +280,7 @@ class RecordingDataModule(pl.LightningDataModule):
         """Yield spans of the validation subjects, always in the same order."""
         if self.validation is None:
             raise ValueError("validation_recordings is empty, so there is nothing to validate: list some files")
-        rank, world_size = self._process()
-        sampler = SpanSampler(self.validation.subjects, seed=self.seed, rank=rank, world_size=world_size)
+        sampler = SpanSampler(self.validation.subjects, seed=self.seed, **self._process())
         return self._loader(self.validation, BatchSampler(sampler, self.batch_size, drop_last=False), self._padded())
 
     def _loader(
@@ -299,14 +298,12 @@ class RecordingDataModule(pl.LightningDataModule):
         )
 
     def _sampler(self, dataset: SpanDataset) -> SpanSampler:
-        rank, world_size = self._process()
         return SpanSampler(
             [identity(subject) for subject in dataset.subjects],  # who is in SWEC twice is drawn as one
             dataset.ictal,
             balance=self.balance,
             seed=self.seed,
-            rank=rank,
-            world_size=world_size,
+            **self._process(),
         )
 
     def _batches_done(self) -> int:
@@ -314,8 +311,9 @@ class RecordingDataModule(pl.LightningDataModule):
             return self.trainer.lightning_module.batches_done
         return 0 if self._state is None else self._state["batches"]
 
-    def _process(self) -> tuple[int, int]:
-        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
+    def _process(self) -> dict[str, Any]:
+        trainer = self.trainer
+        return {} if trainer is None else {"rank": trainer.global_rank, "world_size": trainer.world_size}
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that decides the order of the data, and the number of finished training batches."""
