@@ -56,7 +56,7 @@ def check_twice(argument: str, index: FrameIndex) -> None:
             drop = f"{argument}.unique({columns})" if index.polars else f"{argument}.drop_duplicates({columns})"
             raise ValueError(
                 f"{argument} must hold each date once in a series, got {_shown(repeated[0])} twice in series {name!r}: "
-                f"drop a row, as {drop} does"
+                f"drop a row, as {drop} does; where clocks are set back, give dates in UTC instead"
             )
 
 

@@ -171,7 +171,8 @@ def forecast_quantiles(
         transform = PowerTransform.fitted(x, mask)
         x = transform.apply(x)
         with torch.no_grad():
-            effects = _effects(x, mask, future, horizon, names)
+            # Hosts pad windows of the training beyond the end of a series with zeros, which nobody gave.
+            effects = _effects(x, mask, future, horizon, None if network.training else names)
         x = (x - effects[:, :L]).masked_fill(~mask, 0.0)
     every = 1
     if historic is not None and historic.shape[3:] != (0,):
@@ -216,8 +217,8 @@ def bounds_of(bounded: bool | Sequence[float | None], x: Tensor, mask: Tensor) -
     return torch.full_like(infinity, ends[0]), torch.full_like(infinity, ends[1])
 
 
-def _effects(x: Tensor, mask: Tensor, future: Tensor, horizon: int, names: Sequence[str]) -> Tensor:
-    """Effects of known covariates, [B, L + h, C]."""
+def _effects(x: Tensor, mask: Tensor, future: Tensor, horizon: int, names: Sequence[str] | None) -> Tensor:
+    """Effects of known covariates, [B, L + h, C]; with names, warns of values beyond the history's."""
     B, L, C = x.shape
     if future.ndim != 4 or future.shape[:3] != (B, L + horizon, C):
         raise ValueError(
@@ -235,7 +236,7 @@ def _effects(x: Tensor, mask: Tensor, future: Tensor, horizon: int, names: Seque
     rows = mask & given[:, :L].all(3)
     counted = given[:, :L].sum(1, keepdim=True).clamp(min=1)
     future = torch.where(given, future, future[:, :L].masked_fill(~given[:, :L], 0.0).sum(1, keepdim=True) / counted)
-    if horizon:
+    if names is not None:
         _warn_of_range(future, L, names)
     begin = int(mask.any(2).any(0).to(torch.uint8).argmax())
     values, rows, series = (tensor[:, begin:].transpose(1, 2).flatten(0, 1) for tensor in (x, rows, future))
@@ -308,7 +309,7 @@ def finetuned(
     filled = values.nan_to_num(0.0).float()
     filled = PowerTransform.fitted(filled[None], observed[None]).apply(filled[None])[0]
     if future is not None:
-        filled = (filled - _effects(filled[None], observed[None], future[None].float(), 0, ())[0]) * observed
+        filled = (filled - _effects(filled[None], observed[None], future[None].float(), 0, None)[0]) * observed
     pairs = observed[1:] & observed[:-1]
     unit = ((filled[1:] - filled[:-1]).abs() * pairs).sum(0) / pairs.sum(0).clamp(min=1)
     unit = unit + 0.1 * (filled.masked_fill(~observed, 0.0).std(0) + 1e-6)

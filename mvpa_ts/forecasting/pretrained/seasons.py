@@ -44,7 +44,7 @@ def season_of(frequency: Any) -> int:
     if type(frequency).__name__ == "DateOffset" and len(frequency.kwds) == 1:  # of pandas
         ((unit, count),) = frequency.kwds.items()
         frequency = f"{count * frequency.n}{unit}"
-    named = re.match(r"(\d*)([A-Za-z]+)(-|$)", str(getattr(frequency, "freqstr", frequency)))
+    named = re.match(r"(\d*)([A-Za-z]+)(-|$)", str(getattr(frequency, "freqstr", frequency)).strip())
     if named is None:
         return 0
     count, unit = int(named[1] or 1), named[2]
