@@ -6,7 +6,6 @@ torch.compile sees a single operator, so one graph serves any number of segments
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -133,20 +132,30 @@ def _multiplications(inputs: Inputs, blocks: tuple[Block, ...]) -> int:
     return inputs.query.numel() * T * E // len(blocks)
 
 
-_INPUTS = ", ".join(f"Tensor {name}" for name in Inputs._fields)
-_SETTINGS = (
-    "Tensor? segments, Tensor? channels, Tensor? holes, bool causal, SymInt? window, bool dense_last_segment, "
-    "SymInt? channel_window, SymInt reach, SymInt first"
-)
-
-
-@torch.library.custom_op(
-    "mvpa_ts::separable_attention", mutates_args=(), schema=f"({_INPUTS}, {_SETTINGS}) -> (Tensor, Tensor)"
-)
-def separable_attention(*arguments: Any) -> tuple[Tensor, Tensor]:
+@torch.library.custom_op("mvpa_ts::separable_attention", mutates_args=())
+def separable_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    time_table: Tensor,
+    channel_table: Tensor,
+    content_bias: Tensor,
+    time_bias: Tensor,
+    channel_bias: Tensor,
+    segments: Tensor | None,
+    channels: Tensor | None,
+    holes: Tensor | None,
+    causal: bool,
+    window: int | None,
+    dense_last_segment: bool,
+    channel_window: int | None,
+    reach: int,
+    first: int,
+) -> tuple[Tensor, Tensor]:
     """Do the work of `attend`; the arguments are the fields of `Inputs`, `Masks` and `Options`."""
-    tensors, settings = arguments[: len(Inputs._fields)], arguments[len(Inputs._fields) :]
-    return _forward(Inputs(*tensors), *_masks_and_options(settings))
+    tensors = (query, key, value, time_table, channel_table, content_bias, time_bias, channel_bias)
+    options = Options(causal, window, dense_last_segment, channel_window, reach, first)
+    return _forward(Inputs(*tensors), _optional_masks(segments, channels, holes), options)
 
 
 @separable_attention.register_fake
@@ -154,17 +163,35 @@ def _(query: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     return torch.empty_like(query), query.new_empty(query.shape[:3])
 
 
-@torch.library.custom_op(
-    "mvpa_ts::separable_attention_backward",
-    mutates_args=(),
-    schema=f"(Tensor output_gradient, Tensor lse_gradient, {_INPUTS}, Tensor output, Tensor lse, {_SETTINGS})"
-    " -> Tensor[]",
-)
-def separable_attention_backward(output_gradient: Tensor, lse_gradient: Tensor, *others: Any) -> list[Tensor]:
+@torch.library.custom_op("mvpa_ts::separable_attention_backward", mutates_args=())
+def separable_attention_backward(
+    output_gradient: Tensor,
+    lse_gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    time_table: Tensor,
+    channel_table: Tensor,
+    content_bias: Tensor,
+    time_bias: Tensor,
+    channel_bias: Tensor,
+    output: Tensor,
+    lse: Tensor,
+    segments: Tensor | None,
+    channels: Tensor | None,
+    holes: Tensor | None,
+    causal: bool,
+    window: int | None,
+    dense_last_segment: bool,
+    channel_window: int | None,
+    reach: int,
+    first: int,
+) -> list[Tensor]:
     """Return the gradients of the first eight inputs of `separable_attention`."""
-    tensors, (output, lse, *settings) = others[: len(Inputs._fields)], others[len(Inputs._fields) :]
-    gradients = (output_gradient, lse_gradient)
-    return list(_backward(*gradients, Inputs(*tensors), output, lse, *_masks_and_options(settings)))
+    tensors = (query, key, value, time_table, channel_table, content_bias, time_bias, channel_bias)
+    masks = _optional_masks(segments, channels, holes)
+    options = Options(causal, window, dense_last_segment, channel_window, reach, first)
+    return list(_backward(output_gradient, lse_gradient, Inputs(*tensors), output, lse, masks, options))
 
 
 @separable_attention_backward.register_fake
@@ -172,9 +199,8 @@ def _(output_gradient: Tensor, lse_gradient: Tensor, *others: Any) -> list[Tenso
     return [torch.empty_like(tensor) for tensor in others[: len(Inputs._fields)]]
 
 
-def _masks_and_options(settings: Sequence[Any]) -> tuple[Masks | None, Options]:
-    masks, options = settings[: len(Masks._fields)], settings[len(Masks._fields) :]
-    return None if masks[0] is None else Masks(*masks), Options(*options)
+def _optional_masks(segments: Tensor | None, channels: Tensor | None, holes: Tensor | None) -> Masks | None:
+    return None if segments is None or channels is None else Masks(segments, channels, holes)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -79,20 +79,20 @@ def _channel_table(query: Tensor, table: Tensor, bias: Tensor) -> tuple[Tensor, 
     return pad(table, (0, padding)), pad(offset, (0, padding), value=float("-inf"))
 
 
-_INPUTS = (
-    "Tensor query, Tensor key, Tensor value, Tensor? content_bias, Tensor? time_table, Tensor? time_offset, "
-    "Tensor? channel_table, Tensor? channel_offset, Tensor? real"
-)
-_OPTIONS = "bool causal, SymInt? window, bool dense_last_segment"
-
-
-@torch.library.custom_op(
-    "mvpa_ts::flash_attention",
-    mutates_args=(),
-    schema=f"({_INPUTS}, {_OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)",
-)
+@torch.library.custom_op("mvpa_ts::flash_attention", mutates_args=())
 def flash_attention(
-    query: Tensor, key: Tensor, value: Tensor, content_bias: Tensor | None, *others: Any
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    content_bias: Tensor | None,
+    time_table: Tensor | None,
+    time_offset: Tensor | None,
+    channel_table: Tensor | None,
+    channel_offset: Tensor | None,
+    real: Tensor | None,
+    causal: bool,
+    window: int | None,
+    dense_last_segment: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Attend with contiguous tensors; a table or bias of None is a term that is off and gets no gradient.
 
@@ -101,10 +101,10 @@ def flash_attention(
     Returns the output and, for the backward pass, two statistics [B, H, N] and the residual of the output: see
     `batch.attend`. Tokens that are not `real` hold zeros.
     """
-    *tables, real, causal, window, dense_last_segment = others
+    tables = Tables(time_table, time_offset, channel_table, channel_offset)
     options = launch.Options(causal, window, dense_last_segment)
     with torch.cuda.device_of(query):  # Triton starts kernels on the current device
-        return attend(query, key, value, content_bias, Tables(*tables), real, options)
+        return attend(query, key, value, content_bias, tables, real, options)
 
 
 @flash_attention.register_fake
@@ -115,17 +115,30 @@ def _(query: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return torch.empty_like(query), lse, time_max, residual
 
 
-@torch.library.custom_op(
-    "mvpa_ts::flash_attention_backward",
-    mutates_args=(),
-    schema=f"(Tensor output_gradient, {_INPUTS}, Tensor output, Tensor lse, Tensor time_max, Tensor residual, "
-    f"Tensor? lse_gradient, {_OPTIONS}) -> Tensor[]",
-)
+@torch.library.custom_op("mvpa_ts::flash_attention_backward", mutates_args=())
 def flash_attention_backward(
-    output_gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, content_bias: Tensor | None, *others: Any
+    output_gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    content_bias: Tensor | None,
+    time_table: Tensor | None,
+    time_offset: Tensor | None,
+    channel_table: Tensor | None,
+    channel_offset: Tensor | None,
+    real: Tensor | None,
+    output: Tensor,
+    lse: Tensor,
+    time_max: Tensor,
+    residual: Tensor,
+    lse_gradient: Tensor | None,
+    causal: bool,
+    window: int | None,
+    dense_last_segment: bool,
 ) -> list[Tensor]:
     """Return the gradients of the first eight inputs of `flash_attention`; they are empty for terms that are off."""
-    tables, (real, *results), (lse_gradient, *options) = Tables(*others[:4]), others[4:9], others[9:]
+    tables = Tables(time_table, time_offset, channel_table, channel_offset)
+    options = launch.Options(causal, window, dense_last_segment)
     with torch.cuda.device_of(query):
         query_gradient, key_gradient, value_gradient, sums = gradients(
             output_gradient,
@@ -135,9 +148,9 @@ def flash_attention_backward(
             content_bias,
             tables,
             real,
-            tuple(results),
+            (output, lse, time_max, residual),
             lse_gradient,
-            launch.Options(*options),
+            options,
         )
     if content_bias is not None:
         sums["content_bias"] = sums["content_bias"].unflatten(0, (content_bias.shape[0], -1)).sum(1)
@@ -149,7 +162,12 @@ def flash_attention_backward(
 
 @flash_attention_backward.register_fake
 def _(
-    output_gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, content_bias: Tensor | None, *others: Any
+    output_gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    content_bias: Tensor | None,
+    *others: Any,
 ) -> list[Tensor]:
     inputs = [query, None if content_bias is None else key, value, content_bias, *others[:4]]
     return [query.new_empty(0) if tensor is None else torch.empty_like(tensor) for tensor in inputs]
