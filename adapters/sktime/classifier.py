@@ -53,6 +53,8 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
     Series may differ in length and hold NaN. Nothing is cut or filled in. Series of `predict` may be shorter or longer
     than those of `fit`; they need the same channels in the same order.
 
+    One class is not enough to train: sktime warns and predicts that class.
+
     Examples
     --------
     >>> from sktime.datasets import load_basic_motions

@@ -109,7 +109,13 @@ class LinearPart:
 
 
 class RunningPart:
-    """A linear part on its way through a recording, which it sees segment after segment from `first` on.
+    """A linear part on its way through a recording, which it sees segment after segment.
+
+    Parameters
+    ----------
+    part : LinearPart
+    first : int, default 0
+        Segments of the recording before the first that comes.
 
     Examples
     --------

@@ -52,7 +52,12 @@ def load_networks(folder: str | os.PathLike[str]) -> tuple[MVPFormer, ...]:
 def save_networks(networks: Sequence[MVPFormer], folder: str | os.PathLike[str]) -> None:
     """Write the networks of a detector into one folder, whose threshold is the mean of theirs, as logits.
 
-    All have a head of two classes and the same configuration but for the threshold. The folder is like one network's.
+    Parameters
+    ----------
+    networks : sequence of MVPFormer
+        With a head of two classes, and the same configuration but for the threshold.
+    folder : path
+        It holds config.json, model.safetensors and a card, as one network's does.
 
     Examples
     --------

@@ -107,9 +107,16 @@ def plot_channel_map(
     dropped: Mapping[str, str] | None = None,
     positions: Mapping[str, Sequence[float]] | None = None,
 ) -> Figure:
-    """Channels by value: at their positions where each of `names` has one, else by electrode and contact.
+    """Channels by value: at their positions where these are known, else by electrode and contact.
 
-    Electrodes that were `dropped` are drawn in grey; other channels, such as an EKG, are not drawn.
+    Parameters
+    ----------
+    names : sequence of str
+        Channels the model saw.
+    dropped : mapping of name to reason, optional
+        Electrodes among them are drawn in grey; others, such as an EKG, are not drawn.
+    positions : mapping of name to (x, y, z), optional
+        Used if every one of `names` has one.
     """
     colours = np.asarray(values, dtype=np.float64)
     left_out = [name for name in left_out_electrodes(dropped or {}) if name not in names]
@@ -150,9 +157,17 @@ def plot_channel_map(
 
 @styled
 def plot_onset_map(onsets: OnsetMap, positions: Mapping[str, Sequence[float]] | None = None) -> Figure:
-    """The first channels of an event with all measures, and where they lie if all positions are known.
+    """The first channels of an event with all measures, and where they lie if positions are known.
 
-    A ValueError says where `positions` are those of other channels.
+    Parameters
+    ----------
+    positions : mapping of name to (x, y, z), optional
+        Drawn if every channel has one.
+
+    Raises
+    ------
+    ValueError
+        `positions` are those of other channels.
     """
     from mvpa_ts.ieeg.detection.onsets import check_positions
 

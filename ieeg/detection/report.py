@@ -43,9 +43,18 @@ def html_report(
     reference: Sequence[tuple[float, float]] | None = None,
     compared: Sequence[Sequence[str]] = (),
 ) -> None:
-    """Write the report as one HTML page: what ``run.json`` states, and figures with a heading and a text.
+    """Write the report as one HTML page.
 
-    `compared` are rows of `comparison_rows`, of the detector and each baseline beside it.
+    Parameters
+    ----------
+    run : mapping
+        What ``run.json`` states.
+    figures : iterable of (heading, text, figure)
+        Closed when they are drawn.
+    reference : sequence of (onset, offset), optional
+        Seizures that the recording states; none are listed by default.
+    compared : sequence of rows
+        The detector and each baseline beside it, as `comparison_rows` gives them.
     """
     # One after the other, so that one figure at a time is in memory.
     sections = [(heading, text, embedded(figure)) for heading, text, figure in figures]

@@ -20,10 +20,22 @@ class ProbabilityStore:
 
     The file is text: a line with the settings as JSON, then for each segment a row with its number, start, probability
     and checksum. Opening cuts off a row that a killed process left half written. It refuses a file with other settings,
-    and a row that is not the one that is due: none is lost or doubled. One that another process writes is an OSError.
+    and a row that is not the one that is due: none is lost or doubled.
 
-    `settings` are JSON values on which the probabilities depend: weights, configuration, preprocessing, channels,
-    recording. `starts` [n] are the seconds at which the windows' last segments begin.
+    Parameters
+    ----------
+    path : path
+    settings : mapping
+        What the probabilities depend on: weights, configuration, preprocessing, channels, recording. JSON values.
+    starts : array, shape (n,)
+        Where the windows' last segments begin (s).
+
+    Raises
+    ------
+    ValueError
+        The file holds other settings, other starts, or is damaged before its last row.
+    OSError
+        Another process has the file open for writing.
 
     Examples
     --------

@@ -105,9 +105,20 @@ class MVPFormer(  # type: ignore[call-arg]
     ) -> tuple[Tensor, Tensor | None]:
         """Segment embeddings, and the past that the signal after this one is encoded with.
 
-        A signal encoded piece by piece, each with the past of the one before, has the embeddings of the whole. The past
-        [B, P, C, bands] is the log power of the segments before, of which the last 23 count, NaN where a channel had no
-        signal; it is None with ``amplitude="none"``, where a segment is embedded by itself.
+        A signal encoded piece by piece, each with the past of the one before, has the embeddings of the whole.
+
+        Parameters
+        ----------
+        signal : Tensor, shape (B, C, T·2560)
+        token_mask : bool Tensor, shape (B, T, C), optional
+        past : Tensor, shape (B, P, C, bands), optional
+            Log power of the segments before, of which the last 23 count; NaN where a channel had no signal.
+
+        Returns
+        -------
+        embeddings : Tensor, shape (B, T, C, D)
+        past : Tensor or None
+            None with ``amplitude="none"``, where a segment is embedded by itself.
         """
         _checked_shape(signal)
         segments = rearrange(signal, "b c (t samples) -> b t c samples", samples=SEGMENT_SAMPLES)

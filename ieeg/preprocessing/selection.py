@@ -45,9 +45,19 @@ class Moments:
 def with_channels(
     segments: Segments, channels: Literal["auto", "all"] | Sequence[str], most: int = MOST_CHANNELS
 ) -> Segments:
-    """The segments with some of their channels, in the recording's order: up to `most` by `select_channels`, or names.
+    """The segments with some of their channels, in the recording's order.
 
-    A ValueError says which name is unknown, or that there is none.
+    Parameters
+    ----------
+    segments : Segments
+    channels : {"auto", "all"} or sequence of str
+        "auto" takes up to `most` by `select_channels`; or names, see `Segments`.
+    most : int
+
+    Raises
+    ------
+    ValueError
+        A name is unknown, or there is none.
 
     Examples
     --------

@@ -91,7 +91,12 @@ def not_eeg(name: str) -> str | None:
 
 
 def left_out_electrodes(dropped: Mapping[str, str]) -> list[str]:
-    """Channels of `Recording.dropped` that are electrodes all the same: bad, not selected, without neighbours.
+    """Channels that were left out though they are electrodes: bad, not selected, without neighbours.
+
+    Parameters
+    ----------
+    dropped : mapping of name to reason
+        As in `Recording.dropped`.
 
     Examples
     --------

@@ -72,10 +72,22 @@ def compare_segments(
     seizures: int,
     thresholds: Mapping[str, float] | None = None,
 ) -> SegmentComparison:
-    """Compare detectors on the segments that all of them scored, which hold so many seizures.
+    """Compare detectors on the segments that all of them scored.
 
-    `labels` [n] are bool, `probabilities` [n] of each detector NaN where it skipped a segment, `thresholds` 0.5 by
-    default.
+    Parameters
+    ----------
+    labels : bool array, shape (n,)
+    probabilities : mapping of detector to array, shape (n,)
+        NaN where a segment was skipped.
+    seizures : int
+        Seizures among the segments.
+    thresholds : mapping of detector to float, optional
+        Default: 0.5.
+
+    Raises
+    ------
+    ValueError
+        There is no detector, or the arrays differ in length.
 
     Examples
     --------

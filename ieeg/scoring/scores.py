@@ -160,8 +160,12 @@ def score_seconds(
 ) -> Scores:
     """Score every second of the recording as right or wrong: the sample scores of SzCORE.
 
-    Arguments are as in `score_events`. Seconds of stretches that were `skipped` are no true negatives, and a seizure
-    there is missed.
+    Parameters
+    ----------
+    reference, detected, duration
+        As in `score_events`.
+    skipped : sequence of (onset, offset)
+        Stretches of the recording that were not scored. Their seconds are no true negatives. A seizure there is missed.
 
     Examples
     --------
@@ -181,7 +185,13 @@ def score_seconds(
 
 
 def score_segments(labels: npt.ArrayLike, predictions: npt.ArrayLike, *, segment: float = SEGMENT_SECONDS) -> Scores:
-    """Score the decisions [n] on segments of so many seconds, before post-processing, against their labels [n].
+    """Score the decision of every segment, before post-processing, against its label.
+
+    Parameters
+    ----------
+    labels, predictions : bool array, shape (n,)
+    segment : float, default 5
+        Length of a segment (s).
 
     Examples
     --------
