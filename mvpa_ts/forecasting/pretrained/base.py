@@ -25,6 +25,7 @@ from mvpa_ts.forecasting.pretrained import relations, trend_forecasts
 from mvpa_ts.forecasting.pretrained.annual_season import annual_season
 from mvpa_ts.forecasting.pretrained.attention import PanelAttention, PanelBlock
 from mvpa_ts.forecasting.pretrained.configuration import BaseConfig
+from mvpa_ts.forecasting.pretrained.cycle_profile import cycle_profile, cycles_of
 from mvpa_ts.forecasting.pretrained.direct_regression import direct_regression
 from mvpa_ts.forecasting.pretrained.gaps import carried_on, change_since_end
 from mvpa_ts.forecasting.pretrained.jumps import cleaned
@@ -278,12 +279,12 @@ class BaseForecaster(nn.Module):
         longer, observed = cleaned(x[:, -steps:], mask[:, -steps:])
         transform = PowerTransform.fitted(longer[:, -self._farthest :], observed[:, -self._farthest :])
         longer = transform.apply(longer)
-        annual = self._annual(longer, observed, season, horizon)
-        longer, annual = longer - annual[:, : longer.shape[1]], annual[:, longer.shape[1] :, :, None]
+        calendar = self._calendar(longer, observed, season, horizon)
+        longer, calendar = longer - calendar[:, : longer.shape[1]], calendar[:, longer.shape[1] :, :, None]
         x, mask = longer[:, -self._farthest :], observed[:, -self._farthest :]
         forecast, share = self._at_one_resolution(x, mask, horizon, place, season)
         if self.training:
-            return transform.inverse(_at_levels(forecast + annual, levels))
+            return transform.inverse(_at_levels(forecast + calendar, levels))
         # A graph is for panels that begin with the first step, and knows no share.
         lengths, shares = [longer.shape[1]] * B, [1.0] * B
         if not torch.compiler.is_compiling():
@@ -308,18 +309,23 @@ class BaseForecaster(nn.Module):
                 mean[panels] = _moved(mean[panels], *regression)
         # What other series show, they show step by step: where that counts, means and long histories say less.
         forecast = forecast + share[:, None, None, None] * (mean - forecast)
-        return transform.inverse(_at_levels(forecast + annual, levels))
+        return transform.inverse(_at_levels(forecast + calendar, levels))
 
     @staticmethod
-    def _annual(x: Tensor, mask: Tensor, season: Tensor, horizon: int) -> Tensor:
-        """Waves of the year [B, L + h, C], where the told season says how many steps a week has."""
-        waves = x.new_zeros(x.shape[0], x.shape[1] + horizon, x.shape[2])
-        if not torch.compiler.is_compiling():  # a graph does not look at the season
-            for steps in season.unique().tolist():
-                if week := week_of(steps):
-                    panels = season == steps
-                    waves[panels] = annual_season(x[panels], mask[panels], horizon, week)
-        return waves
+    def _calendar(x: Tensor, mask: Tensor, season: Tensor, horizon: int) -> Tensor:
+        """What the told season says to come again by the calendar, [B, L + h, C]: years, long days, and weeks."""
+        calendar = x.new_zeros(x.shape[0], x.shape[1] + horizon, x.shape[2])
+        if torch.compiler.is_compiling():  # a graph does not look at the season
+            return calendar
+        for steps in season.unique().tolist():
+            panels = season == steps
+            history, observed = x[panels], mask[panels]
+            if week := week_of(steps):
+                calendar[panels] = annual_season(history, observed, horizon, week)
+            for cycle in cycles_of(steps):
+                rest = history - calendar[panels, : x.shape[1]]
+                calendar[panels] += cycle_profile(rest, observed, horizon, cycle)
+        return calendar
 
     def _at_one_resolution(
         self, x: Tensor, mask: Tensor, horizon: int, place: Layout, season: int | Tensor | None
