@@ -60,13 +60,15 @@ def cycle_profile(x: Tensor, mask: Tensor, horizon: int, cycle: int) -> Tensor:
     tried = known[:, _FIRST:] & (known.cumsum(1)[:, _FIRST - 1 : -1] >= _FIRST)
     compared = seen[:, _FIRST:] * seen[:, _FIRST:].roll(-ahead, 2) * tried
     predicted, change = (of.roll(-ahead, 2) - of for of in (means[:, _FIRST - 1 : -1], values[:, _FIRST:]))
-    told, size = predicted * change * compared, predicted.square() * compared
-    number, told, size = tried.sum(1), _with_panel(told, values, C), _with_panel(size, values, C)
-    lately = told[:, -1, cycle // 2 :].sum(1) / size[:, -1, cycle // 2 :].sum(1).clamp(min=1e-12)
-    told, size = told.sum(2), size.sum(2)
+    agreement, size = predicted * change * compared, predicted.square() * compared
+    number, agreement, size = tried.sum(1), _with_panel(agreement, values, C), _with_panel(size, values, C)
+    lately = agreement[:, -1, cycle // 2 :].sum(1) / size[:, -1, cycle // 2 :].sum(1).clamp(min=1e-12)
+    agreement, size = agreement.sum(2), size.sum(2)
     total = size.sum(1, keepdim=True).clamp(min=1e-12)
-    share = told.sum(1, keepdim=True) / total
-    error = ((told - share * size).square().sum(1, keepdim=True) * number / (number - 1).clamp(min=1)).sqrt() / total
+    share = agreement.sum(1, keepdim=True) / total
+    error = (
+        (agreement - share * size).square().sum(1, keepdim=True) * number / (number - 1).clamp(min=1)
+    ).sqrt() / total
     believed = torch.minimum(share - error, lately[:, None]).clamp(0.0, 1.0) * (number >= FEWEST - _FIRST)
     profile = means[:, -1] * believed * _alive(cycles, seen)
     steps = torch.arange(-start, L - start + horizon, device=x.device) % cycle
