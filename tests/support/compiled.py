@@ -121,7 +121,7 @@ def launches(setting: Setting) -> list[tuple[str, Any, dict[str, Any]]]:
         for module, names in ((launch, KERNELS), (launch_scores, SCORE_KERNELS)):
             recorders = {f"{name}_kernel": _Recorder(name, module, found) for name in names}
             stack.enter_context(mock.patch.multiple(module, **recorders))
-        launch_scores.scores(query, *tables[False], *tables[True])
+        launch_scores.scores(query, launch_scores.Tables(*tables[False], *tables[True]))
         launch.forward(inputs, options, results)
         score_gradients = launch.backward(query, inputs, results, None, options, (query, key, value))[:2]
         for (of_channel, (table, _)), gradient in zip(tables.items(), score_gradients, strict=True):

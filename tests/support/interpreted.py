@@ -334,7 +334,7 @@ def test_scores_are_products_of_queries_with_tables(causal):
     shapes = (B, T, C, H, d), (H, R, d), (H, R, 1), (C * H, d, P), (C * H, 1, P)
     generator = torch.Generator().manual_seed(0)
     query, *tables = (torch.randn(shape, generator=generator) for shape in shapes)
-    time, channel = batch.Tables(*tables).scores(query)
+    time, channel = launch_scores.scores(query, launch_scores.Tables(*tables))
     table, offset, channel_table, channel_offset = (tensor.double() for tensor in tables)
     expected = torch.einsum("btchd,hrd->hrbtc", query.double(), table) + offset[..., None, None]
     if causal:

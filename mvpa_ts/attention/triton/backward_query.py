@@ -12,10 +12,10 @@ from mvpa_ts.attention.triton.primitives import (
     dot,
     far_offsets,
     head_tables,
+    key_ranges,
     key_tokens,
     load_rows,
     load_score,
-    near_key_segments,
     outer_product,
     residual_step,
     skipping,
@@ -136,13 +136,7 @@ def query_gradient_kernel(
         b_time_max = tl.load(p_time_max + o_statistics + o_token)
         b_tile_offset, b_cross_offset = far_offsets(b_lse, b_time_max, TILE_CHANNELS)
 
-    last_segment = (tl.minimum(i_start + BLOCK_M, tokens) - 1) // channels
-    key_stop = segments
-    if CAUSAL:
-        key_stop = last_segment + 1
-    near_first, near_last = near_key_segments(
-        i_start // channels, last_segment, key_stop, sizes, window, has_holes, FLAGS
-    )
+    key_stop, near_first, near_last = key_ranges(i_start, sizes, window, has_holes, FLAGS, BLOCK_M)
     tile_stop = key_stop
     if TILE_CHANNELS:
         tile_stop = channels

@@ -9,35 +9,17 @@ mvpa_ts/attention/reference.py explains the letters of the shapes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from einops import rearrange
 from torch import Tensor
 
-from mvpa_ts.attention.triton import launch, launch_scores
+from mvpa_ts.attention.triton import launch
+from mvpa_ts.attention.triton.launch_scores import Tables, score_gradients, scores
 
 # A launch has at least this many programs of 128 query tokens, if the batch is large enough: 31 for each multiprocessor
 # of an H100, so that waiting for the last ones costs little.
 _PROGRAMS = 4096
-
-
-@dataclass(frozen=True)
-class Tables:
-    """Tables that are multiplied with the queries to give the scores, for each head; None for a term that is off.
-
-    The rows of the time table run from the smallest lag to the largest. The last axis of the channel scores is the
-    channel of the key. It is padded to P, a multiple of 8; the padding has offsets of −∞.
-    """
-
-    time: Tensor | None  # [H, R, d]
-    time_offset: Tensor | None  # [H, R, 1], float32
-    channel: Tensor | None  # [C·H, d, P]
-    channel_offset: Tensor | None  # [C·H, 1, P], float32
-
-    def scores(self, query: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Time scores [H, R, B·N] and channel scores [C·H, B·T, P] of queries [B, T, C, H, d], in float32."""
-        return launch_scores.scores(query, self.time, self.time_offset, self.channel, self.channel_offset)
 
 
 def attend(
@@ -64,7 +46,7 @@ def attend(
         mask = None if real is None else real[part]
         # Scores are held by nothing but the call, so that they are gone before the next ones are made.
         launch.forward(
-            launch.Inputs(query[part], key[part], value[part], content_bias, *tables.scores(query[part]), mask),
+            launch.Inputs(query[part], key[part], value[part], content_bias, *scores(query[part], tables), mask),
             options,
             (output[part], lse[part], time_max[part], residual[part]),
         )
@@ -100,7 +82,7 @@ def gradients(
             tables,
             *launch.backward(
                 output_gradient[part],
-                launch.Inputs(query[part], key[part], value[part], content_bias, *tables.scores(query[part]), mask),
+                launch.Inputs(query[part], key[part], value[part], content_bias, *scores(query[part], tables), mask),
                 tuple(result[part] for result in results),
                 None if lse_gradient is None else lse_gradient[part],
                 options,
@@ -141,9 +123,9 @@ def _add_shared(
 def _score_gradients(
     query: Tensor, table: Tensor, gradient: Tensor, query_gradient: Tensor, *, of_channel: bool
 ) -> tuple[Tensor, Tensor]:
-    """As `launch_scores.score_gradients`, by products of torch where its sums do not fit."""
+    """As `score_gradients`, by products of torch where its sums do not fit."""
     if launch.sums_fit(query, table.shape[2 if of_channel else 1]):
-        return launch_scores.score_gradients(query, table, gradient, query_gradient, of_channel=of_channel)
+        return score_gradients(query, table, gradient, query_gradient, of_channel=of_channel)
     gradient, group = gradient.to(query.dtype), "h (b t c)"
     if of_channel:  # rows of the table are columns of the scores
         gradient, table, group = gradient.mT, table.mT, "(c h) (b t)"

@@ -12,10 +12,10 @@ from mvpa_ts.attention.triton.primitives import (
     far_offsets,
     finite,
     head_tables,
+    key_ranges,
     key_tokens,
     load_rows,
     load_score,
-    near_key_segments,
     online_softmax,
     outer_product,
     skipping,
@@ -101,13 +101,7 @@ def forward_kernel(
         b_query = load_rows(p_query + o_query, o_token, m_row, heads * HEAD_DIM, HEAD_DIM, BLOCK_D)
         b_query = add_bias(b_query, p_content_bias + i_head // GROUPS * HEAD_DIM, HEAD_DIM, BLOCK_D)
 
-    last_segment = (tl.minimum(i_start + BLOCK_M, tokens) - 1) // channels
-    key_stop = segments
-    if CAUSAL:
-        key_stop = last_segment + 1
-    near_first, near_last = near_key_segments(
-        i_start // channels, last_segment, key_stop, sizes, window, has_holes, FLAGS
-    )
+    key_stop, near_first, near_last = key_ranges(i_start, sizes, window, has_holes, FLAGS, BLOCK_M)
 
     b_max = tl.full([BLOCK_M], float("-inf"), tl.float32)
     b_sum = tl.zeros([BLOCK_M], tl.float32)
@@ -155,15 +149,8 @@ def forward_kernel(
             for i in range(0, far_count):
                 i_cross = skipping(i, cross_first, cross_last)
                 o_key = key_tokens(i_cross, o_tile_key, channels, TILE_CHANNELS)
-                b_cross_score = load_score(
-                    tl.full([BLOCK_M], i_cross, tl.int32),
-                    rows,
-                    tables,
-                    sizes,
-                    scale_2,
-                    FLAGS,
-                    OF_CHANNEL=not TILE_CHANNELS,
-                )
+                o_cross = tl.full([BLOCK_M], i_cross, tl.int32)
+                b_cross_score = load_score(o_cross, rows, tables, sizes, scale_2, FLAGS, OF_CHANNEL=not TILE_CHANNELS)
                 b_cross_weight = tl.exp2(b_cross_score - b_cross_offset)
                 b_cross_sum += b_cross_weight
                 b_value = load_rows(p_value + o_kv, o_key, m_key, kv_stride, HEAD_DIM, BLOCK_D)
@@ -173,15 +160,8 @@ def forward_kernel(
         if HAS_NEAR:
             for i_cross in range(cross_first, cross_last):
                 o_key = key_tokens(i_cross, o_tile_key, channels, TILE_CHANNELS)
-                b_cross_score = load_score(
-                    tl.full([BLOCK_M], i_cross, tl.int32),
-                    rows,
-                    tables,
-                    sizes,
-                    scale_2,
-                    FLAGS,
-                    OF_CHANNEL=not TILE_CHANNELS,
-                )
+                o_cross = tl.full([BLOCK_M], i_cross, tl.int32)
+                b_cross_score = load_score(o_cross, rows, tables, sizes, scale_2, FLAGS, OF_CHANNEL=not TILE_CHANNELS)
                 b_logits = b_tile_score + b_cross_score[:, None]
                 if HAS_CONTENT:
                     key_segment = i_cross if TILE_CHANNELS else o_tile[None, :]

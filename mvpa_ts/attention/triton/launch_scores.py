@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -21,25 +21,33 @@ _CHANNELS = 8
 _SHARES = 1024
 
 
-def scores(
-    query: Tensor,
-    time_table: Tensor | None,
-    time_offset: Tensor | None,
-    channel_table: Tensor | None,
-    channel_offset: Tensor | None,
-) -> tuple[Tensor | None, Tensor | None]:
-    """Time scores [H, R, B·N] and channel scores [C·H, B·T, P] of queries [B, T, C, H, d], float32; see `batch.Tables`.
+@dataclass(frozen=True)
+class Tables:
+    """Tables that are multiplied with the queries to give the scores, for each head; None for a term that is off.
+
+    The rows of the time table run from the smallest lag to the largest. The last axis of the channel scores is the
+    channel of the key. It is padded to P, a multiple of 8; the padding has offsets of −∞.
+    """
+
+    time: Tensor | None  # [H, R, d]
+    time_offset: Tensor | None  # [H, R, 1], float32
+    channel: Tensor | None  # [C·H, d, P]
+    channel_offset: Tensor | None  # [C·H, 1, P], float32
+
+
+def scores(query: Tensor, tables: Tables) -> tuple[Tensor | None, Tensor | None]:
+    """Time scores [H, R, B·N] and channel scores [C·H, B·T, P] of queries [B, T, C, H, d], float32.
 
     One kernel makes both, and adds the offsets before anything is written, which a batched product of torch does not.
     A time table of T rows is that of a causal problem; lags that a query does not have are not written.
     """
     B, T, C, H, d = query.shape
     time_score, channel_score, lags, columns = None, None, 0, 0
-    if time_table is not None:
-        lags = time_table.shape[1]
+    if tables.time is not None:
+        lags = tables.time.shape[1]
         time_score = launch.allocate((H, lags, B * T * C), dtype=torch.float32, device=query.device)
-    if channel_table is not None:
-        columns = channel_table.shape[2]
+    if tables.channel is not None:
+        columns = tables.channel.shape[2]
         channel_score = launch.allocate((C * H, B * T, columns), dtype=torch.float32, device=query.device)
     if time_score is None and channel_score is None:
         return None, None
@@ -50,11 +58,11 @@ def scores(
 
     score_kernel[(triton.cdiv(C, _CHANNELS) * triton.cdiv(B * T, blocks.query_tokens), H)](
         p_query=query,
-        p_time_table=given(time_table),
-        p_time_offset=given(time_offset),
+        p_time_table=given(tables.time),
+        p_time_offset=given(tables.time_offset),
         p_time_score=given(time_score),
-        p_channel_table=given(channel_table),
-        p_channel_offset=given(channel_offset),
+        p_channel_table=given(tables.channel),
+        p_channel_offset=given(tables.channel_offset),
         p_channel_score=given(channel_score),
         rows=B * T,
         segments=T,

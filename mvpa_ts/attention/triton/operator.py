@@ -15,7 +15,8 @@ from torch.nn.functional import pad
 
 from mvpa_ts.attention.problem import Problem
 from mvpa_ts.attention.triton import launch
-from mvpa_ts.attention.triton.batch import Tables, attend, gradients
+from mvpa_ts.attention.triton.batch import attend, gradients
+from mvpa_ts.attention.triton.launch_scores import Tables
 
 
 def triton_attention(problem: Problem) -> tuple[Tensor, Tensor]:

@@ -206,17 +206,24 @@ def content_counts(o_segment, key_segment, segments, window, FLAGS: tl.constexpr
 
 
 @triton.jit
-def near_key_segments(first_segment, last_segment, key_stop, sizes, window, has_holes, FLAGS: tl.constexpr):
-    """Return the range of key segments that some query of these segments reads pair by pair; all others are rank 1.
+def key_ranges(i_start, sizes, window, has_holes, FLAGS: tl.constexpr, BLOCK_M: tl.constexpr):
+    """Return where the key segments of a block of queries end, and which of them some query reads pair by pair.
 
-    A sample with holes (masked tokens in a segment and a channel that are not masked as a whole) has no rank-1 part:
-    its mask is no outer product. Also, a bound of far scores that no real key reaches could make all weights vanish.
+    All others are rank 1. A sample with holes (masked tokens in a segment and a channel that are not masked as a whole)
+    has no rank-1 part: its mask is no outer product. Also, a bound of far scores that no real key reaches could make
+    all weights vanish.
     """
+    CAUSAL: tl.constexpr = FLAGS[0]
     HAS_CONTENT: tl.constexpr = FLAGS[1]
     HAS_WINDOW: tl.constexpr = FLAGS[4]
     DENSE_LAST: tl.constexpr = FLAGS[5]
     HAS_MASK: tl.constexpr = FLAGS[6]
-    _, segments, _, _, _, _ = sizes
+    _, segments, channels, _, _, _ = sizes
+    first_segment = i_start // channels
+    last_segment = (tl.minimum(i_start + BLOCK_M, segments * channels) - 1) // channels
+    key_stop = segments
+    if CAUSAL:
+        key_stop = last_segment + 1
     near_first = 0
     near_last = 0
     if HAS_CONTENT:
@@ -230,7 +237,7 @@ def near_key_segments(first_segment, last_segment, key_stop, sizes, window, has_
     if HAS_MASK:
         near_first = tl.where(has_holes, 0, near_first)
         near_last = tl.where(has_holes, key_stop, near_last)
-    return near_first, near_last
+    return key_stop, near_first, near_last
 
 
 @triton.jit
