@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mvpa_ts._lazy import library_of
 from mvpa_ts.forecasting.channel_weights import ChannelWeights
 
 if TYPE_CHECKING:
@@ -233,10 +234,8 @@ def _chosen(series: Iterable[Any] | None, given: Iterable[Any], argument: str) -
 def _figure(count: int, available: int = 0) -> tuple[Figure, list[Any]]:
     """A figure with so many axes, two beside each other; its title says if more series are available."""
     # Loaded here, so that whoever draws nothing needs no matplotlib.
-    try:
+    with library_of("plots", __name__):
         from matplotlib import pyplot
-    except ModuleNotFoundError as error:
-        raise ImportError(f'mvpa_ts.plots needs {error.name}: pip install ".[plots]" in the clone') from error
     columns = min(count, 2)
     rows = -(-count // columns)
     figure, axes = pyplot.subplots(

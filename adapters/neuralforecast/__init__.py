@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mvpa_ts.adapters import host_library
+from mvpa_ts._lazy import library_of
 
-with host_library("neuralforecast"):
+with library_of("neuralforecast", __name__):
     from mvpa_ts.adapters.neuralforecast.model import MVPA
     from mvpa_ts.adapters.neuralforecast.pretrained import PretrainedMVPA
     from mvpa_ts.adapters.neuralforecast.search import AutoMVPA

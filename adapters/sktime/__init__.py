@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mvpa_ts.adapters import host_library
+from mvpa_ts._lazy import library_of
 
-with host_library("sktime"):
+with library_of("sktime", __name__):
     from mvpa_ts.adapters.sktime.classifier import MVPAClassifier
     from mvpa_ts.adapters.sktime.forecaster import MVPAForecaster
     from mvpa_ts.adapters.sktime.regressor import MVPARegressor

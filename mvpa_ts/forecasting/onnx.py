@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mvpa_ts._lazy import library_of
 from mvpa_ts.files import replaced
 
 if TYPE_CHECKING:
@@ -88,11 +89,9 @@ def to_onnx(
     config = network.config
     if any(config.feature_sizes):
         raise ValueError("a network that reads covariates cannot be written as ONNX: train one without them")
-    try:
+    with library_of("onnx", "to_onnx"):
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ImportError(f'to_onnx needs {error.name}: pip install ".[onnx]" in the clone') from error
     C = len(scaling.scale)
     window = _Window(network, scaling, channel_inputs, range(C) if order is None else order)
     arguments: list[Any] = [torch.zeros(1, config.lookback, C, dtype=torch.float64)]

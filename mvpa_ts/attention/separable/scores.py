@@ -124,19 +124,12 @@ class Scores:
             torch.sum(by_axes, -1, out=time_grad[..., keys])
             channel_grad += by_axes.sum(-2)
 
-        for rows_grad, queries, rows, table, table_grad, bias_grad in (
-            (time_rows_grad, self.time_query, self.time_rows, x.time_table, grads.time_table, grads.time_bias),
-            (
-                channel_rows_grad,
-                self.channel_query,
-                slice(None),
-                x.channel_table,
-                grads.channel_table,
-                grads.channel_bias,
-            ),
+        time_table, time_table_grad = (table[:, self.time_rows] for table in (x.time_table, grads.time_table))
+        for rows_grad, queries, table, table_grad, bias_grad in (
+            (time_rows_grad, self.time_query, time_table, time_table_grad, grads.time_bias),
+            (channel_rows_grad, self.channel_query, x.channel_table, grads.channel_table, grads.channel_bias),
         ):
-            table = table[:, rows]
-            table_grad[:, rows].baddbmm_(rows_grad.mT, queries, alpha=root)
+            table_grad.baddbmm_(rows_grad.mT, queries, alpha=root)
             # The tables in use are scaled for base 2.
             query_grad.baddbmm_(rows_grad, table, alpha=math.log(2.0))
             bias_grad[:, 0].baddbmm_(rows_grad.sum(1, keepdim=True), table, alpha=math.log(2.0))

@@ -161,11 +161,7 @@ def sums_fit(query: Tensor, columns: int) -> bool:
     return keys * head_dim <= (128 * 64 if query.element_size() == 2 else 64 * 64)
 
 
-def forward(
-    inputs: Inputs,
-    options: Options,
-    results: tuple[Tensor, ...],
-) -> None:
+def forward(inputs: Inputs, options: Options, results: tuple[Tensor, ...]) -> None:
     """Write the results: output, log-sum-exp, largest far time score and residual; see `batch.attend`."""
     query = inputs.query
     B, T, C, H, _ = query.shape
