@@ -16,21 +16,16 @@ if TYPE_CHECKING:
     from mvpa_ts.classification import ClassificationConfig as ClassificationConfig
     from mvpa_ts.classification import ClassificationNetwork as ClassificationNetwork
     from mvpa_ts.classification import fit_classifier as fit_classifier
-    from mvpa_ts.forecasting.network.closed_form import least_squares_start as least_squares_start
-    from mvpa_ts.forecasting.network.configuration import ForecastingConfig as ForecastingConfig
-    from mvpa_ts.forecasting.network.network import ForecastingNetwork as ForecastingNetwork
+    from mvpa_ts.forecasting import ForecastingConfig as ForecastingConfig
+    from mvpa_ts.forecasting import ForecastingNetwork as ForecastingNetwork
+    from mvpa_ts.forecasting import least_squares_start as least_squares_start
 
 __version__ = "0.2.0"
 
 _LAZY = {
-    "ClassificationConfig": "mvpa_ts.classification",
-    "ClassificationNetwork": "mvpa_ts.classification",
-    "ForecastingConfig": "mvpa_ts.forecasting.network.configuration",
-    "ForecastingNetwork": "mvpa_ts.forecasting.network",
-    "MVPAttention": "mvpa_ts.attention",
-    "fit_classifier": "mvpa_ts.classification",
-    "least_squares_start": "mvpa_ts.forecasting.network.closed_form",
-    "mvpa_attention": "mvpa_ts.attention",
+    **dict.fromkeys(("MVPAttention", "mvpa_attention"), "mvpa_ts.attention"),
+    **dict.fromkeys(("ClassificationConfig", "ClassificationNetwork", "fit_classifier"), "mvpa_ts.classification"),
+    **dict.fromkeys(("ForecastingConfig", "ForecastingNetwork", "least_squares_start"), "mvpa_ts.forecasting"),
 }
 _PACKAGES = {"adapters": "mvpa_ts.adapters", "ieeg": "mvpa_ts.ieeg"}
 __all__ = [*_LAZY, "__version__"]

@@ -54,20 +54,18 @@ def forecast(df: Any, forecast: Any, pred_interval: Any = None, *, series: Itera
     >>> [axis.get_title() for axis in figure.axes]
     ['Airline1', 'Airline2']
     """
-    df, forecast = _of_pandas(df), _of_pandas(forecast)
-    for name, frame in (("df", df), ("forecast", forecast)):
+    frames = {"df": _of_pandas(df), "forecast": _of_pandas(forecast)}
+    for name, frame in frames.items():
         if not hasattr(frame, "to_numpy"):
             raise ValueError(f"{name} must be a frame, or a series of pandas, got {type(frame).__name__}")
-    panels = [
-        name for name, frame in (("df", df), ("forecast", forecast)) if "unique_id" in getattr(frame, "columns", ())
-    ]
+    panels = [name for name, frame in frames.items() if "unique_id" in getattr(frame, "columns", ())]
     if len(panels) == 1:
         raise ValueError(
             f"df and forecast must be frames of one host, got the column unique_id in {panels[0]} alone: give both as "
             "neuralforecast has them, or both with a column a series, as sktime has them"
         )
     read = _of_neuralforecast if panels else _of_sktime
-    observed, lines = read(df, forecast, pred_interval)
+    observed, lines = read(*frames.values(), pred_interval)
     names = _chosen(series, lines, "forecast")
     if strange := [name for name in names if name not in lines or name not in observed]:
         raise ValueError(f"series must be in df and in forecast, got {strange[:5]}; forecast has {list(lines)[:5]}")

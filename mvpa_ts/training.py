@@ -178,10 +178,7 @@ class TrainingRun:
             self.model.load_state_dict(self.weights)
 
     def _check_weights(self) -> None:
-        """Note weights that are finite; end the run where they, or the loss, no longer are.
-
-        Raises FloatingPointError if nothing was validated yet: the model then has the last weights that were finite.
-        """
+        """Note weights that are finite; end the run where they, or the loss, no longer are."""
         value = float(self._loss)
         self._largest = self._largest or _DIVERGED * max(1.0, value)
         finite = torch.stack([weight.detach().isfinite().all() for weight in self.model.parameters()])
@@ -196,6 +193,7 @@ class TrainingRun:
         if self.weights is not None:
             warn(f"{reason}; the weights of step {self.best_step} are kept: {advice}")
             return
+        # Nothing was validated yet: the model gets the last weights that were finite.
         step, weights = self._good
         self.model.load_state_dict(weights)
         raise FloatingPointError(f"{reason}; the model has the weights of step {step}: {advice}")

@@ -46,6 +46,12 @@ class Scaling:
     @classmethod
     def of(cls, *tables: np.ndarray) -> Scaling:
         """From the values [n, C] of one table, or of several together, that are not NaN."""
+        location, deviation = cls.mean_and_deviation(*tables)
+        return cls(location, np.where(deviation > 0.0, deviation, 1.0))
+
+    @staticmethod
+    def mean_and_deviation(*tables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of the values of each column [n, C] that are not NaN, of all tables; a constant has the deviation 0."""
         count = np.maximum(sum((~np.isnan(values)).sum(0) for values in tables), 1)
         largest = np.max([np.nan_to_num(np.abs(values)).max(0, initial=0.0) for values in tables], axis=0)
         # Squares of larger numbers overflow, those of smaller ones vanish.
@@ -54,8 +60,7 @@ class Scaling:
         deviation = np.sqrt(sum(np.nansum((values / unit - location) ** 2, 0) for values in tables) / count)
         # Rounding alone gives a constant column some 1e-16 of its level. Small units are no rounding: MEG in tesla has
         # 1e-13.
-        constant = deviation <= 1e-12 * np.abs(location)
-        return cls(location * unit, np.where(constant, 1.0, deviation * unit))
+        return location * unit, np.where(deviation <= 1e-12 * np.abs(location), 0.0, deviation * unit)
 
     @classmethod
     def from_zero(cls, values: np.ndarray) -> Scaling:

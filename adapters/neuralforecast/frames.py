@@ -141,10 +141,8 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
 
 
 def _without_masked_targets(host: Any, table: Any, frame: Any) -> Any:
-    """The table of a cross-validation of a frame, without a target on rows with ``available_mask`` 0.
-
-    The host gives back what is stored there, mostly 0, and errors are then counted against it.
-    """
+    """The table of a cross-validation of a frame, without a target on rows with ``available_mask`` 0."""
+    # The host gives back what is stored there, mostly 0, and errors are then counted against it.
     if frame is not None and "available_mask" not in frame.columns:
         return table
     keys, name = [host.id_col, host.time_col], "available_mask"

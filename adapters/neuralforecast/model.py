@@ -344,7 +344,8 @@ class MVPA(PanelModel):
         static, phase = windows_batch["stat_exog"], None
         if self.cycle_column is not None and future is not None:
             column = [name for name in self.futr_exog_list if name not in self.cat_exog_list].index(self.cycle_column)
-            phase = phase_of(future[..., column], observed)
+            # Missing rows hold a position of 0, which is not read.
+            phase = whole_positions(future[..., column].detach().round().long(), observed.any(2))
             if future.requires_grad:
                 x = x + 0.0 * future[..., column].sum()  # explainers want every input in the graph
             future = torch.cat([future[..., :column], future[..., column + 1 :]], dim=-1)
@@ -451,10 +452,7 @@ class MVPA(PanelModel):
 
     @torch.no_grad()
     def _start_effects(self, panel: Panel) -> np.ndarray | float:
-        """Set the effects of covariates to those of a regression on the panel, if they are all zero yet.
-
-        Gives what they explain, [rows, N]; 0 if nothing was set.
-        """
+        """Start the effects of covariates, if all are zero yet, by a regression; what they explain, [rows, N] or 0."""
         network, fitted = self.network, self._fitted_series
         if not network.reads_effects or not self._reads_units or not self._scales_features:
             return 0.0
@@ -557,11 +555,3 @@ def check_cycle(length: int | None, column: str | None, future: list[str] | None
         )
     if column is not None and (column not in (future or []) or column in (categories or [])):
         raise ValueError(f"cycle_column ({column!r}) must be in futr_exog_list and not in cat_exog_list")
-
-
-def phase_of(position: Tensor, observed: Tensor) -> Tensor:
-    """Position in the cycle of each step of each window, [B, L + h].
-
-    Read from the positions [B, L + h, N], which are 0 on missing rows; `observed` is [B, L, N].
-    """
-    return whole_positions(position.detach().round().long(), observed.any(2))

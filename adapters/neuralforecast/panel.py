@@ -269,14 +269,8 @@ class Panel:
         """
         if not self.in_memory:
             return np.full((len(self), 2), np.nan)
-        values = self.rows(weighed=True)
-        observed = ~np.isnan(values)
-        count = observed.sum(0)
-        count = np.where(count > 1, count, np.nan)
-        mean = np.where(observed, values, 0.0).sum(0) / count
-        deviation = np.sqrt((np.where(observed, values - mean, 0.0) ** 2).sum(0) / count)
-        varies = deviation > 1e-12 * np.abs(mean)
-        return np.where(varies[:, None], np.stack([mean, deviation], axis=1), np.nan)
+        mean, deviation = Scaling.mean_and_deviation(self.rows(weighed=True))
+        return np.where(deviation[:, None] > 0.0, np.stack([mean, deviation], axis=1), np.nan)
 
     def feature_scales(self, names: Sequence[str]) -> dict[str, list[float]]:
         """Mean, deviation, least and largest value of exogenous columns in the rows to train on; none for files."""

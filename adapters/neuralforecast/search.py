@@ -393,10 +393,8 @@ def opened(options: dict[str, Any], facts: dict[str, Any], attempts: int = 6) ->
 
 
 def _watch_all(study: optuna.Study, database: RDBStorage) -> None:
-    """Note a first sign of life of running trials that have none.
-
-    A worker that was killed before its first sign is never taken for dead by Optuna.
-    """
+    """Note a first sign of life of running trials that have none."""
+    # A worker that was killed before its first sign is never taken for dead by Optuna.
     with database.engine.connect() as connection:
         watched = set(connection.execute(text("SELECT trial_id FROM trial_heartbeats")).scalars())
     for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
@@ -549,11 +547,9 @@ def named_errors(url: str | None) -> Iterator[None]:
 
 
 def _make_whole(path: Path) -> None:
-    """Make an empty database under another name, then rename it.
-
-    A process killed while Optuna makes the tables would leave some without their indices. Optuna could
-    then make two studies of the same name, and the search would never open again.
-    """
+    """Make an empty database under another name, then rename it."""
+    # A process killed while Optuna makes the tables would leave some without their indices. Optuna could then make two
+    # studies of the same name, and the search would never open again.
     temporary = path.with_name(f".{path.name}-{os.getpid()}")
     temporary.unlink(missing_ok=True)
     try:

@@ -102,21 +102,13 @@ class MVPAForecaster(DictOptions, Pretraining):
     """
 
     _tags = {  # noqa: RUF012
-        "authors": "mvpa-ts developers",
-        "maintainers": "mvpa-ts developers",
-        "python_dependencies": ["mvpa-ts", "torch"],
         "y_inner_mtype": "pd.DataFrame",
-        "capability:multivariate": True,
         "capability:exogenous": True,
-        "capability:categorical_in_X": False,
-        "capability:missing_values": True,
         "capability:insample": False,
         "capability:pred_int": True,
         "capability:pred_int:insample": False,
         "capability:update": True,
         "capability:pretrain": True,
-        "capability:random_state": True,
-        "property:randomness": "derandomized",
         "pretrain:fitted_params": ["pretrained_"],
     }
     _groups = staticmethod(forecaster_groups)

@@ -57,18 +57,7 @@ def panel_groups() -> tuple[Group, Group]:
 class PanelEstimator(DictOptions):
     """Mix-in for the classifier and the regressor."""
 
-    _tags: ClassVar[dict[str, Any]] = {
-        "authors": "mvpa-ts developers",
-        "maintainers": "mvpa-ts developers",
-        "python_dependencies": ["mvpa-ts", "torch"],
-        "X_inner_mtype": "df-list",
-        "capability:multivariate": True,
-        "capability:unequal_length": True,
-        "capability:missing_values": True,
-        "capability:categorical_in_X": False,
-        "capability:random_state": True,
-        "property:randomness": "derandomized",
-    }
+    _tags: ClassVar[dict[str, Any]] = {"X_inner_mtype": "df-list", "capability:unequal_length": True}
     _groups = staticmethod(panel_groups)
     _renamed: ClassVar[dict[str, str]] = {"validate_every": "evaluate_every"}
 

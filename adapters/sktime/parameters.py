@@ -58,6 +58,16 @@ FINETUNING = 0.6
 class DictOptions(BaseEstimator):
     """An estimator with options in dicts, which grids and `set_params` reach as `network__mixing_heads`."""
 
+    _tags: ClassVar[dict[str, Any]] = {  # of all estimators
+        "authors": "mvpa-ts developers",
+        "maintainers": "mvpa-ts developers",
+        "python_dependencies": ["mvpa-ts", "torch"],
+        "capability:multivariate": True,
+        "capability:missing_values": True,
+        "capability:categorical_in_X": False,
+        "capability:random_state": True,
+        "property:randomness": "derandomized",
+    }
     _groups: ClassVar[Callable[[], tuple[Group, Group]]]  # what `network` and `training` may hold
     _renamed: ClassVar[Mapping[str, str]] = {}
 

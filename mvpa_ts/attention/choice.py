@@ -89,10 +89,8 @@ def _why_not_passed(problem: Problem, needs_lse: bool) -> str | None:
 
 
 def _constant(function: Callable[..., bool]) -> Callable[..., bool]:
-    """Mark what does not change within a process: a compiled graph takes it as a constant.
-
-    As `torch.compiler.assume_constant_result` does, which also imports the whole compiler.
-    """
+    """Mark what does not change within a process: a compiled graph takes it as a constant."""
+    # As `torch.compiler.assume_constant_result` does, which also imports the whole compiler.
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
@@ -173,7 +171,7 @@ def _results(attention: Attention, inputs: list[Tensor]) -> list[Tensor]:
     problem = Problem(
         **leaves, real=torch.ones(query.shape[:3], dtype=torch.bool, device=query.device), all_real=True, causal=True,
         window=_WINDOW, dense_last_segment=True, components=("content", "time", "channel"),
-        channel_distance="absolute", channel_window=None, dropout=0.0, dropout_masks=None,
+        channel_distance="absolute", channel_window=None,
     )  # fmt: skip
     output, _ = attention(problem)
     cotangent = torch.linspace(-1.0, 1.0, output.numel(), device=output.device).view_as(output)

@@ -105,8 +105,6 @@ def context_parallel_attention(
             components=terms,
             channel_distance=channel_distance,
             channel_window=channel_window,
-            dropout=0.0,
-            dropout_masks=None,
             first_segment=rank * share,
         )
     )

@@ -377,10 +377,9 @@ def check_floats(name: str, tensor: Any, weight: Any) -> None:
 
 
 class _WithZeroGradients(torch.autograd.Function):
-    """Pass `output` on and give every other input a zero gradient where the graph would give it None.
+    """Pass `output` on and give every other input a zero gradient where the graph would give it None."""
 
-    torch.func gives zeros by itself. torch.compile takes no function with a derivative in forward mode.
-    """
+    # torch.func gives zeros by itself. torch.compile takes no function with a derivative in forward mode.
 
     @staticmethod
     def forward(output: Tensor, *inputs: Tensor) -> Tensor:

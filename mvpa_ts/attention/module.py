@@ -57,8 +57,6 @@ class MVPAttention(nn.Module):
     torch.Size([2, 6, 5, 32])
     """
 
-    channel_window: int | None = None  # for pickles of a version that had none
-
     def __init__(
         self,
         dim: int,
@@ -332,10 +330,7 @@ class MVPAttention(nn.Module):
         return rearrange(projection(codebook[rows]), "r (h d) -> r h d", d=self.head_dim)
 
     def _rows(self, name: str, codebook: Tensor, size: int, extent: int | Tensor, *, two_sided: bool) -> Tensor:
-        """Codebook rows for the distances 0 … size−1 (or −(size−1) … size−1), in the order `mvpa_attention` reads.
-
-        An `extent` that only a graph's data tell is a tensor; rows that the codebook lacks are then an IndexError.
-        """
+        """Codebook rows for the distances 0 … size−1 (or −(size−1) … size−1), in the order `mvpa_attention` reads."""
         if codebook.ndim != 2 or codebook.shape[1] != self.dim:
             raise ValueError(f"{name} must be [R, D] with D = dim = {self.dim}, got shape {tuple(codebook.shape)}")
         available = codebook.shape[0]
@@ -345,6 +340,7 @@ class MVPAttention(nn.Module):
                 f"{2 * extent - 1} for {extent} positions, distance 0 in the middle; got {available}"
             )
         reach = (available + 1) // 2 if two_sided else available
+        # In a compiled graph `extent` may be a tensor. Rows that the codebook lacks are then an IndexError.
         if self.beyond == "error" and not isinstance(extent, Tensor) and extent > reach:
             needed = f"2·{extent} − 1 = {2 * extent - 1}" if two_sided else f"{extent}"
             because = f" ({_two_sided_option(name)})" if two_sided else ""

@@ -32,8 +32,8 @@ class Problem:
     components: tuple[str, ...]
     channel_distance: str
     channel_window: int | None
-    dropout: float
-    dropout_masks: tuple[Tensor, Tensor] | None  # keep_segment [B, T], keep_channel [B, C]
+    dropout: float = 0.0
+    dropout_masks: tuple[Tensor, Tensor] | None = None  # keep_segment [B, T], keep_channel [B, C]
     # Where the queries begin among the segments of the keys, if they are fewer: one process's share of a sample.
     first_segment: int = 0
 

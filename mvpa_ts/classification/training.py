@@ -122,7 +122,20 @@ def fit_classifier(
     True
     """
     arrays, targets = checked_series(series), np.asarray(labels)
-    config = _checked_config(arrays, targets, config)
+    if targets.shape != (len(arrays),) or not np.issubdtype(targets.dtype, np.integer):
+        raise ValueError(
+            f"labels must be {len(arrays)} integers, one for each series, got {targets.dtype} of {targets.shape}"
+        )
+    classes = np.unique(targets)
+    if len(classes) < 2:
+        raise ValueError(f"labels must hold at least two classes, got only {classes.tolist()}")
+    if not np.array_equal(classes, np.arange(len(classes))):
+        raise ValueError(f"labels must be 0 … K−1 without gaps, got {classes.tolist()}")
+    config = _config_for(arrays, len(classes), config)
+    if config.num_classes != len(classes):
+        raise ValueError(
+            f"config.num_classes ({config.num_classes}) must be the number of classes in labels ({len(classes)})"
+        )
     training = (ClassificationTraining() if training is None else training).for_panel(len(arrays))
     if isinstance(training.class_weights, tuple) and len(training.class_weights) != config.num_classes:
         raise ValueError(
@@ -214,26 +227,6 @@ def _config_for(
         raise ValueError(
             f"config.num_channels ({config.num_channels}) must be the number of channels of the series "
             f"({len(series[0])})"
-        )
-    return config
-
-
-def _checked_config(
-    series: list[np.ndarray], labels: np.ndarray, config: ClassificationConfig | None
-) -> ClassificationConfig:
-    if labels.shape != (len(series),) or not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(
-            f"labels must be {len(series)} integers, one for each series, got {labels.dtype} of {labels.shape}"
-        )
-    classes = np.unique(labels)
-    if len(classes) < 2:
-        raise ValueError(f"labels must hold at least two classes, got only {classes.tolist()}")
-    if not np.array_equal(classes, np.arange(len(classes))):
-        raise ValueError(f"labels must be 0 … K−1 without gaps, got {classes.tolist()}")
-    config = _config_for(series, len(classes), config)
-    if config.num_classes != len(classes):
-        raise ValueError(
-            f"config.num_classes ({config.num_classes}) must be the number of classes in labels ({len(classes)})"
         )
     return config
 

@@ -97,11 +97,9 @@ class _Marks(nn.Module):
 
 
 def _of_layer(module: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> Tensor:
-    """Weights [C, C] of one layer.
-
-    Attention is linear in its values, so that values which mark a channel give the weight that goes to it, whichever
-    implementation runs.
-    """
+    """Weights [C, C] of one layer."""
+    # Attention is linear in its values, so that values which mark a channel give the weight that goes to it, whichever
+    # implementation runs.
     C, width = args[0].shape[2], int(module.head_dim)  # type: ignore[arg-type]
     columns = []
     for first in range(0, C, width):

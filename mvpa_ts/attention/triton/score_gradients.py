@@ -77,13 +77,6 @@ def score_gradient_kernel(
         b_query_gradient = dot(tl.trans(b_gradient), b_table, b_query_gradient, PRECISION)
         store_rows(p_rows, b_query_gradient, o_row, m_row, query_stride, HEAD_DIM, BLOCK_D)
     i_part = i_group * shares + i_share
-    store_rows(
-        p_table_gradient + i_part * columns * HEAD_DIM,
-        b_table_gradient,
-        o_column,
-        m_column,
-        HEAD_DIM,
-        HEAD_DIM,
-        BLOCK_D,
-    )
+    p_table_gradient += i_part * columns * HEAD_DIM
+    store_rows(p_table_gradient, b_table_gradient, o_column, m_column, HEAD_DIM, HEAD_DIM, BLOCK_D)
     tl.store(p_offset_gradient + i_part * columns + o_column, b_offset_gradient, mask=m_column)

@@ -88,8 +88,5 @@ def score_kernel(
                 b_offset = tl.load(p_channel_offset + i_table * columns + o_column, mask=m_column, other=0.0)
                 b_score = dot(b_query, b_table, None, PRECISION) + b_offset[None, :]
                 p_score = p_channel_score + (i_table * rows + i_start) * columns
-                tl.store(
-                    p_score + o_row[:, None] * columns + o_column[None, :],
-                    b_score,
-                    mask=m_row[:, None] & m_column[None, :],
-                )
+                p_tile = p_score + o_row[:, None] * columns + o_column[None, :]
+                tl.store(p_tile, b_score, mask=m_row[:, None] & m_column[None, :])

@@ -229,11 +229,6 @@ class ForecastingConfig:
         return self.regressions and self.lookback >= LEAST_LOOKBACK
 
     @property
-    def fits_regressions(self) -> bool:
-        """Whether regressions are solved on all rows at the end of a training."""
-        return self.reads_regressions and not any(self.feature_sizes)
-
-    @property
     def segments(self) -> int:
         """Tokens per channel over the look-back."""
         return 1 + math.ceil((self.lookback - self.patch_length) / self.patch_stride)

@@ -227,14 +227,12 @@ def _ridge(gram: Tensor, cross: Tensor, penalty: float) -> Tensor:
 
 
 def _sums(design: Design, size: int, parts: Sequence[Windows]) -> tuple[Tensor, Tensor]:
-    """Products of what is read with itself [F, F] and with what follows [F, outputs].
-
-    Targets that are missing are forecast by the regression of the round before, at first by 0, which would draw all
-    forecasts to 0 (expectation and maximisation: Dempster, Laird and Rubin, 1977).
-    """
+    """Products of what is read with itself [F, F] and with what follows [F, outputs]."""
     gram = cross = torch.zeros((), dtype=torch.float64, device=parts[0].values.device)
     for rows, ahead, _ in _equations(design, size, parts):
         gram, cross = gram + (rows.mT @ rows).double(), cross + (rows.mT @ ahead).double()
+    # Targets that are missing are forecast by the regression of the round before, at first by 0, which would draw all
+    # forecasts to 0 (expectation and maximisation: Dempster, Laird and Rubin, 1977).
     observed = parts[0].observed
     # Of the channel that lacks most; each round leaves so much of what is to be done.
     missing = 0.0 if observed is None else min(_MOST_MISSING, 1.0 - float(observed.double().mean(0).min()))
@@ -262,15 +260,13 @@ def _equations(design: Design, size: int, parts: Sequence[Windows]) -> Iterator[
 
 
 def _shares(missed: Tensor, differences: list[Tensor], power: float) -> tuple[list[float], float]:
-    """The shares with the least error, none below 0 and not above 1 in all, and the size of the errors that are left.
-
-    It is relative to that of the network alone: 1 where nothing helps, also where these numbers are NaN.
-    """
+    """The shares with the least error, none below 0 and not above 1 in all, and what is left of the network's error."""
 
     def size(shares: Sequence[float]) -> float:
         left = missed - sum(share * moved for share, moved in zip(shares, differences, strict=True))
         return float(left.abs().pow(power).mean() ** (1.0 / power))
 
+    # What is left is 1 where nothing helps, also where these numbers are NaN.
     chosen = [0.0] * len(differences)
     best = before = size(chosen)
     if before < _LEAST_ERROR:

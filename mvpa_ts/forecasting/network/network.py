@@ -75,7 +75,9 @@ class ForecastingNetwork(nn.Module):
             self.register_buffer("upper", widest)
         self.encoder = PatchEncoder(config) if config.num_layers else None
         self.regressions = RegressionShares(config.horizon) if config.reads_regressions else None
-        self.fitted = FittedRegressions(config.channels_with("vectors")) if config.fits_regressions else None
+        # Regressions on all rows read no features.
+        fits = config.reads_regressions and not any(config.feature_sizes)
+        self.fitted = FittedRegressions(config.channels_with("vectors")) if fits else None
         self.mixing = None
         if config.mixing_heads:
             self.mixing = ChannelMixing(
@@ -268,10 +270,7 @@ class ForecastingNetwork(nn.Module):
         return x.masked_fill(~mask, 0.0), mask
 
     def _filled(self, window: Window) -> Window:
-        """The window with its gaps filled: by the last value, at the end by what the linear path forecasts there.
-
-        What is missing beyond the horizon of the last value repeats the last forecast.
-        """
+        """The window with its gaps filled: by the last value, at the end by what the linear path forecasts there."""
         if window.mask is None:
             return window
         x, last = carried(window.x, window.mask)
@@ -279,6 +278,7 @@ class ForecastingNetwork(nn.Module):
         steps = torch.arange(x.shape[1], device=x.device)[:, None]
         shifted = window._replace(x=x.gather(1, (steps - steps[-1] + end).clamp(min=0)))
         ahead = self._own_past(shifted)[..., self.middle].detach()
+        # What is missing beyond the horizon of the last value repeats the last forecast.
         forecast = ahead.gather(1, (steps - end - 1).clamp(0, self.config.horizon - 1))
         return window._replace(x=torch.where((steps > end) & (end >= 0), forecast, x))
 

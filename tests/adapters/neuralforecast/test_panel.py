@@ -15,8 +15,7 @@ from neuralforecast.tsdataset import _FilesDataset
 
 from mvpa_ts.adapters.neuralforecast import MVPA
 from mvpa_ts.adapters.neuralforecast.dates import jump_of, other_frequency, saved_frequency
-from mvpa_ts.adapters.neuralforecast.model import phase_of
-from mvpa_ts.adapters.neuralforecast.panel import Panel
+from mvpa_ts.adapters.neuralforecast.panel import Panel, whole_positions
 
 
 def with_gaps(frame: pd.DataFrame, stored: float) -> pd.DataFrame:
@@ -247,7 +246,7 @@ def test_phase_of_missing_rows_is_counted():
     observed[2] = False
     hidden = position.clone()
     hidden[:, :12][~observed] = 0.0
-    assert phase_of(hidden, observed).tolist() == [list(range(7, 25))] * 3
+    assert whole_positions(hidden.round().long(), observed.any(2)).tolist() == [list(range(7, 25))] * 3
 
 
 def test_phase_follows_the_clock():
@@ -258,7 +257,8 @@ def test_phase_follows_the_clock():
     observed[0, 2, 0] = False  # the other series has it
     observed[1, 4] = False
     position[:, :5][~observed] = 0.0
-    assert phase_of(position, observed).tolist() == [[3, 4, 4, 5, 8, 9, 9, 10], [3, 4, 4, 5, 6, 9, 9, 10]]
+    expected = [[3, 4, 4, 5, 8, 9, 9, 10], [3, 4, 4, 5, 6, 9, 9, 10]]
+    assert whole_positions(position.round().long(), observed.any(2)).tolist() == expected
 
 
 def test_a_clock_that_jumps_is_read_in_each_row(tiny, panel, dataset):
