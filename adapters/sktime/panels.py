@@ -299,6 +299,8 @@ def arrays(X: list[pd.DataFrame], names: Sequence[Any] | None = None) -> list[np
 
     Raises ValueError for infinite values and for a series without any value.
     """
+    from mvpa_ts.classification.panel import checked_series
+
     # Columns of an array have numbers for names, which then are the same in every series.
     names = list(X[0].columns if names is None else names)
     for row, frame in enumerate(X):
@@ -312,12 +314,5 @@ def arrays(X: list[pd.DataFrame], names: Sequence[Any] | None = None) -> list[np
         frame[names] if len({*names}) == len(names) == frame.shape[1] and {*names} == {*frame.columns} else frame
         for frame in X
     ]
-    series = [frame.to_numpy(float).T for frame in alike]
-    for row, values in enumerate(series):
-        if np.isinf(values).any():
-            raise ValueError(f"X must be finite, or NaN where missing, got inf in series {row}")
-        if np.isnan(values).all():
-            raise ValueError(
-                f"X must hold at least one value in each series, got none in series {row}: leave that series out"
-            )
-    return series
+    with host_words({"series": "X"}):
+        return checked_series([frame.to_numpy(float).T for frame in alike])

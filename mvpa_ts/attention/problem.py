@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 
@@ -70,9 +69,3 @@ class Problem:
                 return None
             nearest = self.channel_window + 1
         return max(nearest, self.channel_reach) if "channel" in self.components else nearest
-
-    def near_channels(self, distance: Tensor) -> Tensor:
-        """Where content is scored for distances c − c'."""
-        if self.channel_window is None:
-            return torch.ones_like(distance, dtype=torch.bool)
-        return distance.abs() <= self.channel_window

@@ -37,7 +37,7 @@ def reference_attention(problem: Problem) -> tuple[Tensor, Tensor]:
     logits = query.new_zeros(B, H // G, G, T * C, T * C)
     if "content" in p.components:
         content_score = torch.einsum("bkgnd,bkmd->bkgnm", query + u, key)
-        logits = logits + content_score * (near_mask(p, lag) & p.near_channels(distance))
+        logits = logits + content_score * near_mask(p, lag, distance)
     if "time" in p.components:
         row_score = torch.einsum("bkgnd,rkd->bkgnr", query + v, p.time_key)
         rows = (lag.clamp(min=0) if p.causal else lag + (p.time_key.shape[0] - 1) // 2).expand_as(logits)
@@ -63,11 +63,11 @@ def reference_attention(problem: Problem) -> tuple[Tensor, Tensor]:
     return output.masked_fill(~p.real[..., None, None], 0.0), lse.masked_fill(~p.real[..., None], -math.inf)
 
 
-def near_mask(problem: Problem, lag: Tensor) -> Tensor:
-    """Segments whose content is scored: within the window, and all for a dense last segment; [N, N]."""
-    if problem.window is None:
-        return torch.ones_like(lag, dtype=torch.bool)
-    near = lag.abs() <= problem.window
-    if problem.dense_last_segment:
-        near[-problem.query.shape[2] :] = True
-    return near
+def near_mask(problem: Problem, lag: Tensor, distance: Tensor) -> Tensor:
+    """Pairs whose content is scored: within both windows, with all segments for a dense last segment; [N, N]."""
+    near = torch.ones_like(lag, dtype=torch.bool)
+    if problem.window is not None:
+        near = lag.abs() <= problem.window
+        if problem.dense_last_segment:
+            near[-problem.query.shape[2] :] = True
+    return near if problem.channel_window is None else near & (distance.abs() <= problem.channel_window)

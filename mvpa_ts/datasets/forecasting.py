@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from mvpa_ts.datasets.checksums import check_content, downloader
-from mvpa_ts.windows import Windows
+from mvpa_ts.windows import Scaling, Windows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,10 +130,8 @@ def forecasting_windows(
     borders = Borders.of(name, len(values))
     if len(values) < borders.test[1]:
         raise ValueError(f"{name} needs {borders.test[1]} rows, frame has {len(values)}")
-    train = values[slice(*borders.train)]
-    scale = train.std(0)
-    scale[scale == 0.0] = 1.0
-    tensor = torch.tensor((values - train.mean(0)) / scale, dtype=torch.float32, device=device)
+    scaling = Scaling.of(values[slice(*borders.train)])
+    tensor = torch.tensor(scaling.apply(values), dtype=torch.float32, device=device)
     observed = None
     if name in _MISSING_CODE:
         observed = torch.tensor(values != _MISSING_CODE[name], device=device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -180,19 +180,13 @@ class FittedForecaster:
         levels = checked_levels(description["levels"])
         if config.num_outputs != len(levels):
             raise ValueError(f"{path}: levels must be {config.num_outputs}, as num_outputs says, got {len(levels)}")
-        scaling = description["feature_scaling"]
-        if scaling is not None:
-            names = [field.name for field in fields(FeatureScaling)]
-            if not isinstance(scaling, dict) or scaling.keys() != {*names}:
-                raise ValueError(f"{path}: feature_scaling must hold {', '.join(names)}, got {scaling!r:.100}")
-            for values in scaling.values():
-                check_numbers(values, config.feature_sizes.future, f"{path}: feature_scaling")
-        return cls(
-            network.eval(),
-            levels,
-            scaling and FeatureScaling(**{name: np.array(values) for name, values in scaling.items()}),
-            *(_names(description, field, path) for field in _NAMES),
-        )
+        scaling, source = None, f"{path}: feature_scaling"
+        if description["feature_scaling"] is not None:
+            numbers = vars(read_fields(FeatureScaling, description["feature_scaling"], source)).values()
+            for values in numbers:
+                check_numbers(values, config.feature_sizes.future, source)
+            scaling = FeatureScaling(*map(np.array, numbers))
+        return cls(network.eval(), levels, scaling, *(_names(description, field, path) for field in _NAMES))
 
 
 def _names(description: Mapping[str, Any], field: str, path: Path) -> tuple[Any, ...] | None:

@@ -303,7 +303,7 @@ def test_files(tmp_path):
             {"feature_scaling": {"location": [1.0, 2.0], "scale": ["x", 1.0], "lower": [0.0], "upper": [1.0]}},
             "feature_scaling must hold 2 finite numbers",
         ),
-        ({"feature_scaling": [1.0]}, "feature_scaling must hold location, scale, lower, upper"),
+        ({"feature_scaling": [1.0]}, "feature_scaling must hold a JSON object with the fields of FeatureScaling"),
         ({"feature_names": 3}, "feature_names must be a list of names"),
         ({"config": None}, "must hold a JSON object with the fields of ForecastingConfig"),
         ({"config.mlp_dim": 10**9}, "mlp_dim must lie between 0 and"),

@@ -89,9 +89,7 @@ def key_gradient_kernel(
     o_tile = i_tile + tl.arange(0, BLOCK_N)
     # Blocks of query tokens: near ones are near_first … near_last − 1 and dense_first … block_stop − 1.
     block_stop = tl.cdiv(tokens, BLOCK_M)
-    block_first = 0
-    if CAUSAL:
-        block_first = first_segment * channels // BLOCK_M
+    block_first = first_segment * channels // BLOCK_M if CAUSAL else 0
     near_first = block_first
     near_last = block_first
     dense_first = block_stop

@@ -137,9 +137,7 @@ def query_gradient_kernel(
         b_tile_offset, b_cross_offset = far_offsets(b_lse, b_time_max, TILE_CHANNELS)
 
     key_stop, near_first, near_last = key_ranges(i_start, sizes, window, has_holes, FLAGS, BLOCK_M)
-    tile_stop = key_stop
-    if TILE_CHANNELS:
-        tile_stop = channels
+    tile_stop = channels if TILE_CHANNELS else key_stop
 
     b_query_gradient = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     # With constant bounds the loop over one tile is none. Wide heads need that, or they spill; narrow ones must not

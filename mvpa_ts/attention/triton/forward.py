@@ -127,9 +127,7 @@ def forward_kernel(
         tl.store(p_time_max + o_statistics + o_token, b_time_max)
         b_max = b_time_max + b_channel_max
 
-    tile_stop = key_stop
-    if TILE_CHANNELS:
-        tile_stop = channels
+    tile_stop = channels if TILE_CHANNELS else key_stop
     # With constant bounds where there is one tile, ptxas would wait after each product (C7515).
     for i_tile in range(0, tile_stop, BLOCK_N):
         o_tile = i_tile + tl.arange(0, BLOCK_N)

@@ -25,13 +25,12 @@ def triton_attention(problem: Problem) -> tuple[Tensor, Tensor]:
     device_type = p.query.device.type
     dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else p.query.dtype
     with torch.autocast(device_type, enabled=False):
-        query, key, value, *parameters = (
+        query, key, value, time_key, channel_key, content_bias, time_bias, channel_bias = (
             tensor.to(dtype)
             for tensor in (
                 p.query, p.key, p.value, p.time_key, p.channel_key, p.content_bias, p.time_bias, p.channel_bias,
             )
         )  # fmt: skip
-        time_key, channel_key, content_bias, time_bias, channel_bias = parameters
         if p.kept is not None:
             value = value * (p.kept / (1.0 - p.dropout)).to(dtype)
         time_table: tuple[Tensor | None, Tensor | None] = (None, None)

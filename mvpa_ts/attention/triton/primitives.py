@@ -221,9 +221,7 @@ def key_ranges(i_start, sizes, window, has_holes, FLAGS: tl.constexpr, BLOCK_M: 
     _, segments, channels, _, _, _ = sizes
     first_segment = i_start // channels
     last_segment = (tl.minimum(i_start + BLOCK_M, segments * channels) - 1) // channels
-    key_stop = segments
-    if CAUSAL:
-        key_stop = last_segment + 1
+    key_stop = last_segment + 1 if CAUSAL else segments
     near_first = 0
     near_last = 0
     if HAS_CONTENT:
@@ -276,11 +274,8 @@ def key_block(
 
     The first segments have the most queries in a causal problem: they start first.
     """
-    tile_stop = segments
-    cross_stop = channels
-    if TILE_CHANNELS:
-        tile_stop = channels
-        cross_stop = segments
+    tile_stop = channels if TILE_CHANNELS else segments
+    cross_stop = segments if TILE_CHANNELS else channels
     cross_blocks = tl.cdiv(cross_stop, TILES)
     blocks = tl.cdiv(tile_stop, BLOCK_N) * cross_blocks
     i_batch = (i_program // blocks // kv_heads).to(tl.int64)
@@ -305,11 +300,8 @@ def stored_keys(
     o_key = tl.arange(0, TILES * BLOCK_N)
     o_tile = i_tile + o_key % BLOCK_N
     o_cross = i_cross + o_key // BLOCK_N
-    tile_stop = segments
-    cross_stop = channels
-    if TILE_CHANNELS:
-        tile_stop = channels
-        cross_stop = segments
+    tile_stop = channels if TILE_CHANNELS else segments
+    cross_stop = segments if TILE_CHANNELS else channels
     m_key = (o_tile < tile_stop) & (o_cross < cross_stop)
     return key_tokens(o_cross, o_tile, channels, TILE_CHANNELS), m_key
 

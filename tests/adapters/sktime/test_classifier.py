@@ -180,13 +180,13 @@ class TestBadInput:
     def test_infinite_values(self):
         X, y = waves()
         X[2, 1, 3] = np.inf
-        with pytest.raises(ValueError, match="X must be finite, or NaN where missing, got inf in series 2"):
+        with pytest.raises(ValueError, match=r"X\[2\] holds infinite values; mark missing values with NaN"):
             fitted(X, y)
 
     def test_a_series_without_a_value(self):
         X, y = waves()
         X[2] = np.nan
-        with pytest.raises(ValueError, match="X must hold at least one value in each series, got none in series 2"):
+        with pytest.raises(ValueError, match=r"X\[2\] must hold at least one value, got only NaN: leave it out"):
             fitted(X, y)
 
     @pytest.mark.parametrize("empty", [np.zeros((0, 3, 30)), []], ids=["array", "list"])
