@@ -226,10 +226,9 @@ class PanelEstimator(DictOptions):
         """The series, if they have the channels of fit."""
         series = arrays(X, getattr(self, "_channel_names", None))
         channels = self.fitted_.config.num_channels
-        for row, values in enumerate(series):
-            if len(values) != channels:
-                hint = f"; one series of {channels} channels is an array (1, {channels}, steps)" * (len(values) == 1)
-                raise ValueError(f"X must have the {channels} channels of fit, got {len(values)} in series {row}{hint}")
+        if (got := len(series[0])) != channels:
+            hint = f"; one series of {channels} channels is an array (1, {channels}, steps)" * (got == 1)
+            raise ValueError(f"X must have the {channels} channels of fit, got {got} in series 0{hint}")
         return series
 
 

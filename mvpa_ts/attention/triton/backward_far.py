@@ -70,6 +70,8 @@ def far_gradient_kernel(
         tl.program_id(0), segments, channels, kv_heads, BLOCK_N, TILES, TILE_CHANNELS
     )
     sizes = (batch, segments, channels, column_groups * 8, heads, time_center)
+    query_stride = heads * HEAD_DIM
+    scale_2 = scale * LOG2_E
     o_tile = i_tile + tl.arange(0, BLOCK_N)
     # Segments no_first … no_last − 1 of the queries have no far key here, and those from segment_stop on.
     no_first = 0
@@ -105,19 +107,11 @@ def far_gradient_kernel(
             o_token = tl.minimum(i_start + tl.arange(0, BLOCK_M), tokens - 1)
             m_token = i_start + tl.arange(0, BLOCK_M) < tokens
             o_segment, o_channel = token_positions(o_token, channels)
-            m_row = o_token == o_token
-            if HAS_MASK:
-                m_row = tl.load(p_real + o_token) != 0
+            m_row = tl.load(p_real + o_token) != 0 if HAS_MASK else o_token == o_token
             rows = (o_segment[None, :], o_channel[None, :], o_token[None, :], m_row[None, :])
-            b_output_gradient = load_rows(
-                p_output_gradient + o_query, o_token, m_row, heads * HEAD_DIM, HEAD_DIM, BLOCK_D
-            )
-            b_tile_score = load_score(
-                o_tile[:, None], rows, tables, sizes, scale * LOG2_E, FLAGS, OF_CHANNEL=TILE_CHANNELS
-            )
-            b_cross_score = load_score(
-                o_cross, rows, tables, sizes, scale * LOG2_E, FLAGS, OF_CHANNEL=not TILE_CHANNELS
-            )
+            b_output_gradient = load_rows(p_output_gradient + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
+            b_tile_score = load_score(o_tile[:, None], rows, tables, sizes, scale_2, FLAGS, OF_CHANNEL=TILE_CHANNELS)
+            b_cross_score = load_score(o_cross, rows, tables, sizes, scale_2, FLAGS, OF_CHANNEL=not TILE_CHANNELS)
             b_time_max = tl.load(p_time_max + o_statistics + o_token)
             b_lse = tl.load(p_lse + o_statistics + o_token, mask=m_token, other=float("inf"))
             b_tile_offset, b_cross_offset = far_offsets(b_lse, b_time_max, TILE_CHANNELS)

@@ -130,9 +130,7 @@ def key_gradient_kernel(
             o_token = tl.minimum(i_start + tl.arange(0, BLOCK_M), tokens - 1)
             m_token = i_start + tl.arange(0, BLOCK_M) < tokens
             o_segment, o_channel = token_positions(o_token, channels)
-            m_row = o_token == o_token
-            if HAS_MASK:
-                m_row = tl.load(p_real + o_token) != 0
+            m_row = tl.load(p_real + o_token) != 0 if HAS_MASK else o_token == o_token
             rows = (o_segment[None, :], o_channel[None, :], o_token[None, :], m_row[None, :])
             b_output_gradient = load_rows(p_output_gradient + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
             b_tile_score = load_score(o_tile[:, None], rows, tables, sizes, scale_2, FLAGS, OF_CHANNEL=TILE_CHANNELS)

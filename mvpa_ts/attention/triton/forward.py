@@ -91,6 +91,7 @@ def forward_kernel(
     o_kv = (i_batch * tokens * (heads // GROUPS) + i_head // GROUPS) * HEAD_DIM
     o_query = (i_batch * tokens * heads + i_head) * HEAD_DIM
     o_statistics = (i_batch * heads + i_head) * tokens
+    query_stride = heads * HEAD_DIM
     kv_stride = heads // GROUPS * HEAD_DIM
     tables = head_tables(p_time, p_channel, p_segment_real, p_channel_real, i_batch, i_head, sizes, FLAGS)
     rows = (o_segment, o_channel, o_token, m_row)
@@ -98,7 +99,7 @@ def forward_kernel(
     scale_2 = scale * LOG2_E
 
     if HAS_CONTENT:
-        b_query = load_rows(p_query + o_query, o_token, m_row, heads * HEAD_DIM, HEAD_DIM, BLOCK_D)
+        b_query = load_rows(p_query + o_query, o_token, m_row, query_stride, HEAD_DIM, BLOCK_D)
         b_query = add_bias(b_query, p_content_bias + i_head // GROUPS * HEAD_DIM, HEAD_DIM, BLOCK_D)
 
     key_stop, near_first, near_last = key_ranges(i_start, sizes, window, has_holes, FLAGS, BLOCK_M)
@@ -183,9 +184,7 @@ def forward_kernel(
     b_output /= tl.where(m_any, b_sum, 1.0)[:, None]
     b_lse = tl.where(m_any, finite(b_max) + tl.log2(tl.where(m_any, b_sum, 1.0)), float("inf"))
     b_rounded = b_output.to(p_output.dtype.element_ty)
-    store_rows(p_output + o_query, b_rounded, o_stored, m_stored, heads * HEAD_DIM, HEAD_DIM, BLOCK_D)
+    store_rows(p_output + o_query, b_rounded, o_stored, m_stored, query_stride, HEAD_DIM, BLOCK_D)
     if p_output.dtype.element_ty != tl.float32:
-        store_residual(
-            p_residual + o_query, b_output, b_rounded, o_stored, m_stored, heads * HEAD_DIM, HEAD_DIM, BLOCK_D
-        )
+        store_residual(p_residual + o_query, b_output, b_rounded, o_stored, m_stored, query_stride, HEAD_DIM, BLOCK_D)
     tl.store(p_lse + o_statistics + o_stored, b_lse, mask=m_stored)

@@ -34,9 +34,7 @@ def token_positions(o_token, channels):
 def load_rows(p_rows, o_row, m_row, row_stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
     """Load rows of one head, [rows, BLOCK_D], with zeros for rows and columns that do not exist."""
     o_d = tl.arange(0, BLOCK_D)
-    m_tile = m_row[:, None]
-    if HEAD_DIM != BLOCK_D:
-        m_tile = m_tile & (o_d[None, :] < HEAD_DIM)
+    m_tile = m_row[:, None] if HEAD_DIM == BLOCK_D else m_row[:, None] & (o_d[None, :] < HEAD_DIM)
     return tl.load(p_rows + o_row[:, None] * row_stride + o_d[None, :], mask=m_tile, other=0.0)
 
 
@@ -44,9 +42,7 @@ def load_rows(p_rows, o_row, m_row, row_stride, HEAD_DIM: tl.constexpr, BLOCK_D:
 def store_rows(p_rows, b_rows, o_row, m_row, row_stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
     """Store rows of one head, as `load_rows` reads them."""
     o_d = tl.arange(0, BLOCK_D)
-    m_tile = m_row[:, None]
-    if HEAD_DIM != BLOCK_D:
-        m_tile = m_tile & (o_d[None, :] < HEAD_DIM)
+    m_tile = m_row[:, None] if HEAD_DIM == BLOCK_D else m_row[:, None] & (o_d[None, :] < HEAD_DIM)
     p_tile = p_rows + o_row[:, None] * row_stride + o_d[None, :]
     tl.store(p_tile, b_rows.to(p_rows.dtype.element_ty), mask=m_tile)
 
@@ -148,11 +144,10 @@ def load_score(key_position, rows, tables, sizes, scale, FLAGS: tl.constexpr, OF
     p_time, p_channel, p_segment_real, p_channel_real = tables
     _, _, channels, _, _, _ = sizes
     m_exists = score_exists(key_position, rows, sizes, CAUSAL, OF_CHANNEL)
-    if OF_CHANNEL and HAS_CHANNEL:
-        p_score = p_channel + score_offset(key_position, rows, sizes, OF_CHANNEL, WIDE)
-        b_score = tl.load(p_score, mask=m_exists, other=float("-inf")).to(tl.float32) * scale
-    elif HAS_TIME and not OF_CHANNEL:
-        p_score = p_time + score_offset(key_position, rows, sizes, OF_CHANNEL, WIDE)
+    HAS_SCORE: tl.constexpr = HAS_CHANNEL if OF_CHANNEL else HAS_TIME
+    if HAS_SCORE:
+        p_score = p_channel if OF_CHANNEL else p_time
+        p_score += score_offset(key_position, rows, sizes, OF_CHANNEL, WIDE)
         b_score = tl.load(p_score, mask=m_exists, other=float("-inf")).to(tl.float32) * scale
     else:
         if OF_CHANNEL:
@@ -283,12 +278,8 @@ def key_block(
     i_block = i_program % blocks
     i_tile = i_block // cross_blocks * BLOCK_N
     i_cross = i_block % cross_blocks * TILES
-    if TILE_CHANNELS:
-        first_segment = i_cross
-        last_segment = tl.minimum(i_cross + TILES, segments) - 1
-    else:
-        first_segment = i_tile
-        last_segment = tl.minimum(i_tile + BLOCK_N, segments) - 1
+    first_segment = i_cross if TILE_CHANNELS else i_tile
+    last_segment = tl.minimum(first_segment + (TILES if TILE_CHANNELS else BLOCK_N), segments) - 1
     return i_batch, i_kv_head, i_tile, i_cross, first_segment, last_segment
 
 

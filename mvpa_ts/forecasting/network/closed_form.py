@@ -267,9 +267,7 @@ def _filled(batch: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor, Tensor | None
 
 def _counting(mask: Tensor | None, counted: Tensor | None) -> Tensor | None:
     """Which channels of which windows count, [B, 1, C]; None: all."""
-    share = None
-    if mask is not None:
-        share = mask.float().mean(1, keepdim=True) >= 0.5
+    share = None if mask is None else mask.float().mean(1, keepdim=True) >= 0.5
     if counted is not None:
         whole = counted.all(1, keepdim=True)
         share = whole if share is None else share & whole

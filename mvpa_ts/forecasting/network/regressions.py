@@ -88,10 +88,8 @@ def regress(x: Tensor, mask: Tensor | None, units: Tensor | None, horizon: int) 
     lowest, highest = room(z)
     neighbours = _NEIGHBOURS if C > _NEIGHBOURS else int(C > 1)  # one graph serves all larger panels
     pooled, tried = _pooled(z, counts, neighbours, h, back, (lowest, highest))
-    if leads := 1 < C <= _MOST_LED:
-        led, led_tried = _led(z, counts, h, back, (lowest, highest))
-    else:
-        led, led_tried = pooled[:, 0], tried[:, 0]
+    leads = 1 < C <= _MOST_LED
+    led, led_tried = _led(z, counts, h, back, (lowest, highest)) if leads else (pooled[:, 0], tried[:, 0])
     forecasts, tried = torch.cat([pooled, led[:, None]], 1), torch.cat([tried, led_tried[:, None]], 1)  # [B, K, h, C]
     error = (tried - z[:, None, L - back :]).square()
     if counts is None:
