@@ -65,7 +65,7 @@ def forecast(df: Any, forecast: Any, pred_interval: Any = None, *, series: Itera
             "neuralforecast has them, or both with a column a series, as sktime has them"
         )
     read = _of_neuralforecast if panels else _of_sktime
-    observed, lines = read(*frames.values(), pred_interval)
+    observed, lines = read(frames["df"], frames["forecast"], pred_interval)
     names = _chosen(series, lines, "forecast")
     if strange := [name for name in names if name not in lines or name not in observed]:
         raise ValueError(f"series must be in df and in forecast, got {strange[:5]}; forecast has {list(lines)[:5]}")
