@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
@@ -145,22 +146,9 @@ def save_finetuned(model: nn.Module, folder: str | Path) -> None:
 
 def merged(model: nn.Module) -> MVPFormer:
     """A plain MVPFormer with the adapters of a `PeftModel` added into its weights; the given model stays as it is."""
-    core = core_of(model)
-    plain = MVPFormer(core.config)
-    weights: dict[str, Tensor] = {}
-    for name, module in core.named_modules():
-        # Adding the product of the two factors to the weight gives the same outputs without the adapter's extra
-        # products.
-        if hasattr(module, "lora_A"):
-            weights[f"{name}.weight"] = module.base_layer.weight + module.get_delta_weight("default")
-    for name, tensor in core.state_dict().items():
-        # Tensors of peft's wrappers: the weights below an adapter are in the sums above, and originals of copied
-        # modules are not used any more.
-        if "lora_" in name or ".base_layer." in name or ".original_module." in name:
-            continue
-        weights[name.replace(".modules_to_save.default", "")] = tensor
-    plain.load_state_dict({name: tensor.detach().cpu() for name, tensor in weights.items()}, strict=True)
-    return plain.eval()
+    # peft adds the products of the two factors to the weights in place.
+    plain: MVPFormer = copy.deepcopy(model).merge_and_unload()  # type: ignore[operator]
+    return plain.requires_grad_(True).cpu().eval()
 
 
 def _file_hash(path: Path) -> str:

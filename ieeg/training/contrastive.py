@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+from torchmetrics.utilities.distributed import gather_all_tensors
 
 from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
@@ -98,8 +99,9 @@ class Pool:
         """Join the pools of all ranks, in their order; with one process, return this pool."""
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             return self
-        spans = Spans(*(_gather(x) for x in (self.spans.recording, self.spans.start, self.spans.stop)))
-        return Pool(_gather(self.embeddings), _gather(self.counts), spans)
+        tensors = (self.embeddings, self.counts, self.spans.recording, self.spans.start, self.spans.stop)
+        embeddings, counts, *spans = (torch.cat(gather_all_tensors(tensor)) for tensor in tensors)
+        return Pool(embeddings, counts, Spans(*spans))
 
 
 def info_nce(prediction: Tensor, embeddings: Tensor, **options: Any) -> Tensor:
@@ -306,21 +308,6 @@ def _row_codes(rows: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(0x5E9)
     odd = torch.randint(-(2**62), 2**62, (rows.shape[-1],), generator=generator) * 2 + 1
     return (rows.contiguous().view(torch.int32).long() * odd.to(rows.device)).sum(-1)
-
-
-def _gather(local: Tensor) -> Tensor:
-    """Concatenate tensors of all ranks along the first axis, whose length may differ; without gradients."""
-    world = torch.distributed.get_world_size()
-    length = torch.tensor([len(local)], device=local.device)
-    lengths = [torch.zeros_like(length) for _ in range(world)]
-    torch.distributed.all_gather(lengths, length)
-    # all_gather wants equal shapes, so shorter ones are padded and cut again.
-    sizes = [int(size) for size in lengths]
-    padded = local.new_zeros(max(sizes), *local.shape[1:])
-    padded[: len(local)] = local
-    of_ranks = [torch.empty_like(padded) for _ in range(world)]
-    torch.distributed.all_gather(of_ranks, padded)
-    return torch.cat([rows[:size] for rows, size in zip(of_ranks, sizes, strict=True)])
 
 
 def _check_shapes(prediction: Tensor, embeddings: Tensor, real: Tensor | None) -> tuple[int, int, int, int]:
