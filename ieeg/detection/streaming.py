@@ -123,13 +123,14 @@ class StreamingDetector:
         threshold: float | None = None,
     ) -> None:
         loaded = networks.seizure_networks(model)
-        linear = load_linear(model) if isinstance(model, (str, os.PathLike)) else None
-        self._linear = None if linear is None else RunningPart(linear)
+        self._linear: RunningPart | None = None
         self._buffer = _Buffer(len(channel_names))
         begin = Recording(self._buffer, sfreq=sfreq, channel_names=channel_names, num_samples=1, name="stream")
         self._begin = begin
         self._sfreq, self._names = begin.sfreq, begin.channel_names
         if isinstance(model, (str, os.PathLike)):
+            linear = load_linear(model)
+            self._linear = None if linear is None else RunningPart(linear)
             warn_of_other_channels(begin, folder_of(os.fspath(model)))
         # A stream has no middle in which a hum could be looked for.
         default = dataclasses.replace(default_preprocessing(begin), notch=None)
@@ -244,9 +245,8 @@ class StreamingDetector:
 
     def _signal(self, num_samples: int) -> PreprocessedSignal:
         """The preprocessed stream as if it ended with what has come so far."""
-        offsets = self._offsets.measure(self._buffer)
         stream = self._begin.replaced(num_samples=num_samples)
-        return _StreamedSignal(stream, self.preprocessing, self._channels, offsets)
+        return PreprocessedSignal(stream, self.preprocessing, self._channels, self._offsets.measure(self._buffer))
 
     def _needed(self, stop: int) -> int:
         """Input samples before the output's end."""
@@ -260,24 +260,6 @@ class StreamingDetector:
         # Samples after the segment that its filters see, and those that bridge a gap at their edge.
         last = filters.input_range(0, self._size + self._settling, self._ratio)[1]
         return last - self._needed(self._size) + self._reach
-
-
-class _StreamedSignal(PreprocessedSignal):
-    """Preprocessing whose channel offsets are known, because the stream's middle and end are not."""
-
-    def __init__(
-        self,
-        recording: Recording,
-        preprocessing: Preprocessing,
-        channels: tuple[str, ...] | None,
-        offsets: npt.NDArray[np.float64],
-    ) -> None:
-        super().__init__(recording, preprocessing, channels)
-        self._stream_offsets = offsets
-
-    def _measure_offsets(self) -> npt.NDArray[np.float64]:
-        plus = self._stream_offsets[self._inputs]
-        return plus if self._minus is None else plus - self._stream_offsets[self._minus]
 
 
 class _Offsets:

@@ -38,9 +38,9 @@ tags:
 
 | | |
 |---|---|
-| input | µV at {rate:g} Hz, segments of {seconds:g} s, up to {channels} channels and {segments} segments |
+| input | µV at {rate:g} Hz, segments of {seconds:g} s, up to {channel_rows} channels and {time_rows} segments |
 | trained with | windows of {context} segments |
-| width, layers, heads | {dim}, {layers}, {heads} ({kv_heads} for keys and values) |
+| width, layers, heads | {dim}, {num_layers}, {num_heads} ({num_kv_heads} for keys and values) |
 | attention | {attention} |
 | amplitude in the embedding | {amplitude} |
 | outputs | {outputs} |
@@ -72,25 +72,18 @@ def write_card(config: MVPFormerConfig, weights: int, folder: str | Path) -> Non
     heads = {"features of each segment and channel": True, "the next segment's embedding": config.prediction_head}
     heads["probabilities of classes, last segment"] = config.num_classes > 0
     detect = f'\n    mvpformer detect patient.edf --model "{HUB_PREFIX}OWNER/NAME" -o results\n'
-    text = _CARD.format(
-        mark=_CARD_MARK,
-        weights=weights,
-        kind="A seizure detector" if config.num_classes == 2 else "A foundation model",
-        rate=SAMPLING_RATE,
-        seconds=SEGMENT_SECONDS,
-        channels=config.channel_rows,
-        segments=config.time_rows,
-        context=config.context,
-        dim=config.dim,
-        layers=config.num_layers,
-        heads=config.num_heads,
-        kv_heads=config.num_kv_heads,
-        attention="MVPA" if config.attention == "mvpa" else "ordinary, rotary positions (MV-Llama)",
-        amplitude="log power of the wavelet bands" if config.amplitude == "bands" else "none",
-        outputs="; ".join(name for name, present in heads.items() if present),
-        detect=detect if config.num_classes == 2 else "",
-    )
-    write_text(path, text)
+    words = {
+        "mark": _CARD_MARK,
+        "weights": weights,
+        "kind": "A seizure detector" if config.num_classes == 2 else "A foundation model",
+        "rate": SAMPLING_RATE,
+        "seconds": SEGMENT_SECONDS,
+        "attention": "MVPA" if config.attention == "mvpa" else "ordinary, rotary positions (MV-Llama)",
+        "amplitude": "log power of the wavelet bands" if config.amplitude == "bands" else "none",
+        "outputs": "; ".join(name for name, present in heads.items() if present),
+        "detect": detect if config.num_classes == 2 else "",
+    }
+    write_text(path, _CARD.format_map(config.to_dict() | words))
 
 
 def pretrained_config(

@@ -27,6 +27,8 @@ class PreprocessedSignal:
     ----------
     channels : sequence of str, optional
         What to give out, by name after the montage. The median is always taken over all channels of the recording.
+    offsets : array, shape (C,), optional
+        Of the recording's channels, µV. Measured by default, for which its middle and end are read.
 
     Attributes
     ----------
@@ -39,7 +41,11 @@ class PreprocessedSignal:
     """
 
     def __init__(
-        self, recording: Recording, preprocessing: Preprocessing, channels: tuple[str, ...] | None = None
+        self,
+        recording: Recording,
+        preprocessing: Preprocessing,
+        channels: tuple[str, ...] | None = None,
+        offsets: Floats | None = None,
     ) -> None:
         self.recording = recording
         self.preprocessing = settings = preprocessing.resolve(recording)
@@ -80,7 +86,9 @@ class PreprocessedSignal:
         self._run = flat_run(recording.sfreq)
         self._reach = int(BRIDGE_SECONDS * recording.sfreq)
         self._filters = self.ratio != 1 or len(self._sections) > 0
-        self._offsets: Floats | None = None
+        self._offsets = offsets
+        if offsets is not None:
+            self._offsets = offsets[self._inputs] - (0.0 if self._minus is None else offsets[self._minus])
         self.implausible: dict[tuple[int, int], int] = {}
 
     def read(self, start: int, stop: int) -> tuple[Signal, Flags | None]:
