@@ -12,7 +12,7 @@ import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,16 +45,6 @@ class Part:
     samples: int
 
 
-class Handle(NamedTuple):
-    """An open part, with what h5py would look up anew at every reading."""
-
-    file: h5py.File
-    dataset: h5py.Dataset
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    width: int | None  # samples in a chunk
-
-
 class SwecSource:
     """Samples of parts that follow one another; every process opens its own handles.
 
@@ -65,7 +55,7 @@ class SwecSource:
     def __init__(self, parts: tuple[Part, ...]) -> None:
         self.parts = parts
         self._first = np.array([file.first for file in parts])
-        self._open: dict[int, Handle] = {}
+        self._open: dict[int, h5py.Dataset] = {}
         self._chunks: OrderedDict[tuple[int, int], Signal] = OrderedDict()
         self._process = os.getpid()
 
@@ -86,66 +76,52 @@ class SwecSource:
                 self._read_part(index, out, column + low - start, low - file.first, high - file.first, channels)
 
     def _read_part(self, index: int, out: Signal, column: int, low: int, high: int, channels: NDArray[np.intp]) -> None:
-        _, dataset, (rows, samples), dtype, chunk = self._handle(index)
+        dataset = self._dataset(index)
+        rows, samples = dataset.shape
         # Compressed chunks are the unit of reading: a part of one costs as much as the whole.
-        width = chunk or samples
-        direct = len(channels) == rows and dtype == out.dtype and out.flags.c_contiguous
-        direct = direct and bool((channels == np.arange(rows)).all())
+        width = dataset.chunks[1] if dataset.chunks else samples
+        direct = dataset.dtype == out.dtype and out.flags.c_contiguous and np.array_equal(channels, np.arange(rows))
         for left, right in itertools.pairwise([low, *range((low // width + 1) * width, high, width), high]):
             number, first = left // width, column + left - low
             target = np.s_[:, first : first + right - left]
-            whole = chunk is None or right - left == min(width, samples - number * width)
+            whole = not dataset.chunks or right - left == min(width, samples - number * width)
             if not whole or (index, number) in self._chunks:
-                out[target] = self._chunk(index, number)[channels, left - number * width : right - number * width]
+                chunk = self._chunk(index, number, width)
+                out[target] = chunk[channels, left - number * width : right - number * width]
             elif direct:
-                _read_direct(dataset, out, first, left, right)
+                dataset.read_direct(out, np.s_[:, left:right], target)
             else:  # a chunk holds all channels, so nothing is saved by reading fewer
                 out[target] = dataset[:, left:right][channels]
 
-    def _chunk(self, index: int, number: int) -> Signal:
+    def _chunk(self, index: int, number: int, width: int) -> Signal:
         """All channels of one chunk of a part."""
         key = index, number
         if key not in self._chunks:
             while len(self._chunks) >= _KEPT_CHUNKS:
                 self._chunks.popitem(last=False)
-            handle = self._handle(index)
-            width = handle.width or handle.shape[1]
-            self._chunks[key] = handle.dataset[:, number * width : (number + 1) * width]
+            self._chunks[key] = self._dataset(index)[:, number * width : (number + 1) * width]
         self._chunks.move_to_end(key)
         return self._chunks[key]
 
-    def _handle(self, index: int) -> Handle:
+    def _dataset(self, index: int) -> h5py.Dataset:
         if self._process != os.getpid():  # a forked worker must not use its parent's handles
             self._open, self._process = {}, os.getpid()
         if index not in self._open:
             # Two handles at a time: reading goes from a part to the next one, and a subject may have hundreds.
             while len(self._open) > 1:
                 self._open.pop(next(iter(self._open))).file.close()
-            file = hdf5.open_hdf5(self.parts[index].path, rdcc_nbytes=0)
-            dataset = file[SIGNAL]
-            width = dataset.chunks[1] if dataset.chunks else None
-            self._open[index] = Handle(file, dataset, dataset.shape, dataset.dtype, width)
+            self._open[index] = hdf5.open_hdf5(self.parts[index].path, rdcc_nbytes=0)[SIGNAL]
         return self._open[index]
 
     def close(self) -> None:
         """Close the handles; the next reading opens them again."""
-        for handle in self._open.values():
-            handle.file.close()
+        for dataset in self._open.values():
+            dataset.file.close()
         self._open = {}
         self._chunks.clear()
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_open": {}, "_chunks": OrderedDict()}
-
-
-def _read_direct(dataset: h5py.Dataset, out: Signal, column: int, start: int, stop: int) -> None:
-    """`Dataset.read_direct` of columns, without its parsing of selections."""
-    import h5py
-
-    source, target = dataset.id.get_space(), h5py.h5s.create_simple(out.shape)
-    source.select_hyperslab((0, start), (len(out), stop - start))
-    target.select_hyperslab((0, column), (len(out), stop - start))
-    dataset.id.read(target, source, out)
 
 
 def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Recording:
