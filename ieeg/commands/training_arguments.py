@@ -24,16 +24,14 @@ def with_named_configs(arguments: Sequence[str], configs: Mapping[str, str]) -> 
 
     A command does this first: a name that does not exist is then said before anything slow is imported.
     """
-    result, expected = [], False
+    result: list[str] = []
     for argument in arguments:
         option, equals, value = argument.partition("=")
-        if expected:
-            result.append(_config_file(argument, configs))
+        if result and result[-1] in ("--config", "-c"):
+            argument = _config_file(argument, configs)
         elif equals and option in ("--config", "-c"):
-            result.append(f"{option}={_config_file(value, configs)}")
-        else:
-            result.append(argument)
-        expected = argument in ("--config", "-c")
+            argument = f"{option}={_config_file(value, configs)}"
+        result.append(argument)
     return result
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, check_rate
 from mvpa_ts.ieeg.detection import networks
@@ -213,6 +212,7 @@ class StreamingDetector:
         self._buffer, self._over = _Buffer(len(self._names)), True
         return decisions
 
+    @torch.inference_mode()
     def _decide(self, start: int) -> Decision:
         """Decision on the segment that begins with this sample at the model's rate."""
         values, bad = self._signal(self._buffer.stop).read(start, start + self._size)
@@ -221,7 +221,10 @@ class StreamingDetector:
         # As `Segments` does, so that a stream and a file give the same.
         values[~valid] = 0.0
         mask = torch.from_numpy(valid)
-        logits = [self._logits(stream, torch.from_numpy(values), mask) for stream in self._streams]
+        logits = []
+        for stream in self._streams:
+            features = stream.step(torch.from_numpy(values), mask)
+            logits.append(stream.model.classify(features[None, None], mask[None].to(features.device)))
         if self._linear is None:
             probability = float(networks.seizure_probability(logits)) if valid.any() else math.nan
         else:
@@ -235,13 +238,6 @@ class StreamingDetector:
         self._recent.append(probability)
         alarm = sum(value > self.threshold for value in self._recent) >= self.online.k
         return Decision(start / self.preprocessing.sfreq, probability, alarm)
-
-    @staticmethod
-    @torch.inference_mode()
-    def _logits(stream: StreamingMVPFormer, values: Tensor, mask: Tensor) -> Tensor:
-        """Logits [1, 2] of the next segment by one network."""
-        features = stream.step(values, mask)
-        return stream.model.classify(features[None, None], mask[None].to(features.device))
 
     def _signal(self, num_samples: int) -> PreprocessedSignal:
         """The preprocessed stream as if it ended with what has come so far."""

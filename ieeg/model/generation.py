@@ -111,45 +111,24 @@ def roll_out(model: MVPFormer, embeddings: Tensor, valid: Tensor, steps: int, *,
     training = model.training
     try:
         # Rotary positions of a cached key would have to turn with every step, so MV-Llama recomputes the window.
-        kind = _Cached if model.config.attention == "mvpa" else _Whole
-        following = kind(model.eval(), embeddings, valid, context)
-        generated = []
-        for step in range(steps):
-            direction = F.normalize(model.predict(following.features), dim=-1)
+        cached = model.eval().config.attention == "mvpa"
+        stream = StreamingMVPFormer(model, embeddings.shape[1], context) if cached else None
+        rows, masks = embeddings, valid
+        generated: list[Tensor] = []
+        for _ in range(steps):
+            if stream is None:
+                features = model.decode(embeddings[None], token_mask=valid[None])[0, -1]
+            else:
+                for row, mask in zip(rows, masks, strict=True):
+                    features = stream.step_embeddings(row, mask)
+            direction = F.normalize(model.predict(features), dim=-1)
             new = (direction * lengths[:, None]).masked_fill(~real[:, None], 0.0)
             generated.append(new)
-            # The last prediction is not read back: nothing is predicted from it.
-            if step + 1 < steps:
-                following.take(new[None], real[None])
+            rows, masks = new[None], real[None]
+            embeddings, valid = torch.cat([embeddings, rows])[-context:], torch.cat([valid, masks])[-context:]
     finally:
         model.train(training)
     return torch.stack(generated)
-
-
-class _Cached:
-    """Features of the newest segment from cached keys and values."""
-
-    def __init__(self, model: MVPFormer, embeddings: Tensor, valid: Tensor, context: int) -> None:
-        self._stream = StreamingMVPFormer(model, embeddings.shape[1], context)
-        self.take(embeddings, valid)
-
-    def take(self, embeddings: Tensor, valid: Tensor) -> None:
-        for row, mask in zip(embeddings, valid, strict=True):
-            self.features = self._stream.step_embeddings(row, mask)
-
-
-class _Whole:
-    """The same from a full pass over the newest segments."""
-
-    def __init__(self, model: MVPFormer, embeddings: Tensor, valid: Tensor, context: int) -> None:
-        self._model, self._context = model, context
-        self._embeddings, self._valid = embeddings[:0], valid[:0]
-        self.take(embeddings, valid)
-
-    def take(self, embeddings: Tensor, valid: Tensor) -> None:
-        self._embeddings = torch.cat([self._embeddings, embeddings])[-self._context :]
-        self._valid = torch.cat([self._valid, valid])[-self._context :]
-        self.features = self._model.decode(self._embeddings[None], token_mask=self._valid[None])[0, -1]
 
 
 def nearest_segments(generated: Tensor, past: Tensor, valid: Tensor) -> Tensor:

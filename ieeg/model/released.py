@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import pickle
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -177,17 +176,13 @@ def _read(path: Path) -> dict[str, Tensor]:
     else:
         try:
             weights = torch.load(path, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError as error:
-            raise ValueError(
-                f"{path} is damaged, no file of torch, or holds more than tensors and plain values, which is never "
-                "loaded. The authors' weights are .ckpt, .pt or .safetensors files"
-            ) from error
         except (OSError, MemoryError):
             raise
         except Exception as error:  # bytes of another kind of file make the reader stumble anywhere
             raise ValueError(
-                f"{path} is damaged or no file of torch ({os.path.getsize(path)} bytes, {type(error).__name__}). The "
-                "authors' weights are .ckpt, .pt or .safetensors files"
+                f"{path} is damaged, no file of torch, or holds more than tensors and plain values, which is never "
+                f"loaded ({os.path.getsize(path)} bytes, {type(error).__name__}). The authors' weights are .ckpt, .pt "
+                "or .safetensors files"
             ) from error
     if isinstance(weights, Mapping) and isinstance(weights.get("state_dict"), Mapping):
         weights = weights["state_dict"]

@@ -184,7 +184,9 @@ class FinetuningModule(TrainingModule):
         assert isinstance(network, MVPFormer)
         T = network.config.context
         real = real_tokens(batch)
-        target = batch["target"] if "target" in batch else _ends_of_whole_windows(batch, real, T)
+        # Where nothing says which segments are targets: those with T − 1 segments of their span before them.
+        segments = batch.get("segment_mask", torch.ones_like(real[..., 0]))
+        target = batch.get("target", F.pad(segments, (T - 1, 0))[:, : real.shape[1]])
         # Each segment once: windows overlap in all but one segment.
         embeddings = network.encode(batch["signal"], real, batch.get("past"))
         windows = unfold_windows(F.pad(embeddings, (0, 0, 0, 0, T - 1, 0)), T).flatten(0, 1)
@@ -205,7 +207,10 @@ class FinetuningModule(TrainingModule):
             batch = augment(dict(batch), self.augmentation, generator)
         logits, labels = self.logits_and_labels(batch)
         self.batches_done += 1
-        weights = self._weights(labels)
+        weights = None
+        if self.class_weights is not None:
+            counts = self.summed(torch.bincount(labels, minlength=2))
+            weights = counts.sum() / (2 * counts.clamp(min=1))
         if len(labels) == 0:
             return self.over_processes(logits.sum(), logits.new_zeros(()))
         loss = F.cross_entropy(logits, labels, weights)
@@ -329,18 +334,6 @@ class FinetuningModule(TrainingModule):
         threshold = 1.0 / (1.0 + math.exp(-0.5 * (quiet + lowest)))
         _print(f"threshold: {threshold:.4f}, kept with the model; no segment without seizure is above it here")
         return threshold
-
-    def _weights(self, labels: Tensor) -> Tensor | None:
-        if self.class_weights is None:
-            return None
-        counts = self.summed(torch.bincount(labels, minlength=2))
-        return counts.sum() / (2 * counts.clamp(min=1))
-
-
-def _ends_of_whole_windows(batch: Mapping[str, Any], real: Tensor, length: int) -> Tensor:
-    """Mark segments [B, S] that have `length` − 1 segments of their span before them."""
-    segments = batch.get("segment_mask", torch.ones_like(real[..., 0]))
-    return F.pad(segments, (length - 1, 0))[:, : real.shape[1]]
 
 
 @rank_zero_only

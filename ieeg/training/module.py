@@ -11,7 +11,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 
-from mvpa_ts.checks import keep_whole
+from mvpa_ts.checks import check_choices, keep_whole
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.model.seen_subjects import recording_hash, refuse_seen, refuse_seen_recordings, subject_hash
 from mvpa_ts.ieeg.random_streams import stream_seed
@@ -54,13 +54,12 @@ class TrainingModule(pl.LightningModule):
         seed: int,
     ) -> None:
         super().__init__()
-        if schedule not in ("cosine", "constant"):
-            raise ValueError(f"schedule must be 'cosine' or 'constant', got {schedule!r}")
         if not 0.0 <= final_rate <= 1.0:
             raise ValueError(f"final_rate must be in [0, 1], got {final_rate}")
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.schedule = schedule
+        check_choices(self, schedule=("cosine", "constant"))
         self.warmup_steps = warmup_steps
         keep_whole(self, 0, "warmup_steps")
         self.final_rate = final_rate

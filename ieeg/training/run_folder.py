@@ -10,7 +10,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import keep_whole, warn
 from mvpa_ts.files import write_csv
 from mvpa_ts.ieeg.model.seen_subjects import save_training_subjects
 from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
@@ -34,10 +34,9 @@ class TrainingFiles:
     """
 
     def __init__(self, folder: Path, checkpoint_every: int) -> None:
-        if checkpoint_every < 1:
-            raise ValueError(f"checkpoint_every must be at least 1, got {checkpoint_every}")
         self.folder = folder
         self.checkpoint_every = checkpoint_every
+        keep_whole(self, 1, "checkpoint_every")
 
     @property
     def checkpoint(self) -> Path:
