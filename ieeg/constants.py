@@ -34,6 +34,17 @@ def check_rate(sfreq: float) -> None:
         )
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "seizure"), counted(3, "seizure")
+    ('1 seizure', '3 seizures')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def length(hours: float) -> str:
     """A time in a unit that can be read.
 

@@ -11,6 +11,7 @@ from mvpa_ts.checks import warn
 from mvpa_ts.files import read_config
 from mvpa_ts.ieeg.commands.classes import SCORES, score_classes
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, check_output_folder, k_of_n
+from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.detection.rules import OnlineRule
 from mvpa_ts.ieeg.detection.saved import PROBABILITIES, REFERENCE, RUN, classes_of, read_run, warn_of_mixed
 from mvpa_ts.ieeg.recordings.annotations import WORDS_NOT_TAKEN, is_background, is_seizure, read_events
@@ -47,7 +48,6 @@ def main(arguments: list[str]) -> None:
     from mvpa_ts.ieeg.scoring.comparison import warn_of_copies
     from mvpa_ts.ieeg.scoring.plots import save_cohort_plots
     from mvpa_ts.ieeg.scoring.results import SubjectResult
-    from mvpa_ts.ieeg.scoring.words import counted
 
     root, rule = Path(options.detections), OnlineRule(*k_of_n(options.alarm, "--alarm"))
     if not root.exists():

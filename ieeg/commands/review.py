@@ -12,6 +12,7 @@ from mvpa_ts.ieeg.commands.main import (
     check_output_folder,
     reading_options,
 )
+from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.recordings.annotations import is_background, read_events, read_seizures
 from mvpa_ts.ieeg.recordings.reading import read_recording
 
@@ -88,7 +89,6 @@ def train_again(arguments: list[str]) -> None:
     add_reading_options(parser)
     options = parser.parse_args(arguments)
     from mvpa_ts.ieeg.detection.review import load_review, retrain
-    from mvpa_ts.ieeg.scoring.words import counted
 
     check_model(options.model)
     check_output_folder(options.output)

@@ -10,6 +10,7 @@ import numpy as np
 
 from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.commands.main import channel_choice, names_baseline, read_named
+from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.detection.rules import OnlineRule
 from mvpa_ts.ieeg.detection.saved import STATED
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
@@ -139,17 +140,14 @@ class ScoringTask:
                 reasons += f"; {share:.0%} of the values are beyond ±1 V, which no electrode gives: is the unit right?"
             raise ValueError(f"{recording.name}: nothing was scored ({reasons}), so {output} tells nothing of seizures")
         skipped = sum(stretch.offset - stretch.onset for stretch in detection.skipped)
-        count = len(detection.events)
-        line = (
-            f"{recording.name}: {count} event{'' if count == 1 else 's'} in {detection.duration:.0f} s, {skipped:.0f} "
-            f"s skipped; see {output}"
-        )
+        events = f"{counted(len(detection.events), 'event')} in {detection.duration:.0f} s"
+        line = f"{recording.name}: {events}, {skipped:.0f} s skipped; see {output}"
         if self.calibration is not None and detector.threshold < detector.own_threshold:
             line += (
                 f". The calibrated threshold, {detector.threshold:.3g}, lies below the detector's own, "
                 f"{detector.own_threshold:g}: more events are found, and more false ones, as the promise allows"
             )
-        if detection.reference and not count:
+        if detection.reference and not detection.events:
             line += (
                 f". The file marks {len(detection.reference)}: finetune learns from marked seizures, and with a lower "
                 "--threshold more are found, and more false ones"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
+from mvpa_ts.ieeg.constants import counted
 
 DESCRIPTION = """Write intracranial recordings of made-up subjects.
 
@@ -43,8 +44,8 @@ def main(arguments: list[str]) -> None:
         session=options.session,
         difficulty=Difficulty(**chosen),
     )
-    count = f"{len(written)} recording{'' if len(written) == 1 else 's'}"
-    print(f"{count} in {options.out}; next: mvpformer detect {options.out} -o results")
+    recordings = counted(len(written), "recording")
+    print(f"{recordings} in {options.out}; next: mvpformer detect {options.out} -o results")
 
 
 def command_line() -> CommandParser:

@@ -24,7 +24,7 @@ from scipy import stats
 
 from mvpa_ts.checks import check_numbers, warn
 from mvpa_ts.files import read_config, write_json
-from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, length, readable
+from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, counted, length, readable
 from mvpa_ts.ieeg.detection.detector import Detector
 from mvpa_ts.ieeg.detection.rules import EventRules, probabilities_to_events
 from mvpa_ts.ieeg.events import Floats
@@ -90,17 +90,17 @@ class Calibration:
     channel_names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        lower = self.own_threshold is not None and self.rules.threshold < self.own_threshold
-        return (
+        text = (
             f"at most {self.per_day:g} false alarms a day with {self.confidence:.0%} confidence, from "
             f"{_quiet(self.hours)} with {self.alarms} above the threshold {self.rules.threshold:.6g}; it holds for "
             "hours like these"
-        ) + (
-            f". The threshold lies below the detector's own, {self.own_threshold:g}: it alarms more often than without "
-            "a calibration, as the promise allows"
-            if lower
-            else ""
         )
+        if self.own_threshold is not None and self.rules.threshold < self.own_threshold:
+            text += (
+                f". The threshold lies below the detector's own, {self.own_threshold:g}: it alarms more often than "
+                "without a calibration, as the promise allows"
+            )
+        return text
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it as JSON, which ``mvpformer detect --calibration FILE`` takes."""
@@ -227,7 +227,7 @@ def calibrate(
         if recording.seizures:
             (onset, offset), count = recording.seizures[0], len(recording.seizures)
             raise ValueError(
-                f"{recording.name} is not quiet: it states {count} seizure{'s' * (count != 1)}, the first from "
+                f"{recording.name} is not quiet: it states {counted(count, 'seizure')}, the first from "
                 f"{onset:g} to {offset:g} s. Leave it out, or give its quiet stretches as recordings of their own"
             )
         # A detector raises few alarms where it was taught that there is nothing.

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import write_json
-from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
+from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS, counted
 from mvpa_ts.ieeg.detection import report, saved
 from mvpa_ts.ieeg.detection.onsets import OnsetMap, Scorer, check_positions, onset_map, write_onsets
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
@@ -183,12 +183,10 @@ class Detection:
         ]
 
     def __repr__(self) -> str:
-        count, channels = len(self.events), len(self.channel_names)
+        events, channels = counted(len(self.events), "event"), counted(len(self.channel_names), "channel")
         skipped = sum(stretch.offset - stretch.onset for stretch in self.skipped)
-        return (
-            f"<Detection {self.provenance.recording}: {count} event{'' if count == 1 else 's'} in "
-            f"{self.duration:.1f} s, {skipped:.1f} s skipped, {channels} channel{'' if channels == 1 else 's'}>"
-        )
+        where = f"{self.provenance.recording}: {events} in {self.duration:.1f} s"
+        return f"<Detection {where}, {skipped:.1f} s skipped, {channels}>"
 
     def to_annotations(self, description: str | Sequence[str] = "detected seizure") -> mne.Annotations:
         """The events as MNE annotations, which can be added to those of the Raw that was scored.

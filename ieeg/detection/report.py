@@ -10,7 +10,7 @@ import numpy as np
 
 from mvpa_ts.checks import grouped, listed
 from mvpa_ts.files import write_text
-from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS
+from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS, counted
 from mvpa_ts.ieeg.events import Flags, Floats
 from mvpa_ts.ieeg.figures import embedded
 from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS
@@ -103,13 +103,12 @@ def comparison_rows(
 def facts(run: Mapping[str, Any]) -> dict[str, str]:
     """What ``run.json`` states, in words."""
     recording, model, online = run["recording"], run["model"], run["online"]
-    used = len(run["channels"]["used"])
+    used = counted(len(run["channels"]["used"]), "channel")
     first, last = online["latency"]
     own = model.get("own_threshold")
     replaced = {} if own in (None, run["threshold"]) else {"Its own threshold": f"{own:g}, which is not used here"}
     return {
-        "Recording": f"{recording['duration']:.1f} s at {recording['sfreq']:g} Hz, "
-        f"{used} channel{'' if used == 1 else 's'} used",
+        "Recording": f"{recording['duration']:.1f} s at {recording['sfreq']:g} Hz, {used} used",
         "Events": f"{run['events']}; {_rules_in_words(run['rules'])}",
         "Threshold": f"a segment is positive above a probability of {run['threshold']:g}",
         **replaced,

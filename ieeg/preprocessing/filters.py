@@ -148,11 +148,8 @@ def second_order_sections(sfreq: float, band: tuple[float, float] | None, notch:
     sections = [np.zeros((0, 6))]
     nyquist = sfreq / 2
     if band is not None:
-        low, high = band
-        if low > 0:
-            sections.append(scipy_signal.butter(4, band, "bandpass", fs=sfreq, output="sos"))
-        else:
-            sections.append(scipy_signal.butter(4, high, "lowpass", fs=sfreq, output="sos"))
+        edges, kind = (band, "bandpass") if band[0] > 0 else (band[1], "lowpass")
+        sections.append(scipy_signal.butter(4, edges, kind, fs=sfreq, output="sos"))
     if notch is not None:
         # Hum is no sine, and its harmonics reach into the band.
         for harmonic in np.arange(notch, nyquist - NOTCH_WIDTH, notch):

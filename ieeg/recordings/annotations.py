@@ -408,12 +408,10 @@ def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice
 
 def warn_of_codes(levels: Path, texts: Sequence[str], name: str, words: Sequence[str]) -> None:
     """Warn of codes in a table, such as 1, that its JSON file calls seizures, and of times in other units."""
-    columns: Any = {}
-    with suppress(ValueError, RecursionError):
-        columns = json.loads(read_text(levels))
-    described = (
-        {} if not isinstance(columns, dict) else {key: of for key, of in columns.items() if isinstance(of, dict)}
-    )
+    columns: dict[str, Any] = {}
+    with suppress(ValueError, TypeError, RecursionError):
+        columns = dict(json.loads(read_text(levels)))
+    described = {key: of for key, of in columns.items() if isinstance(of, dict)}
     for key in ("onset", "duration"):
         unit = str(described.get(key, {}).get("Units", "s")).strip()
         if unit.lower() not in ("s", "sec", "secs", "second", "seconds", "n/a", ""):

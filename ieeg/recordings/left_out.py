@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from mvpa_ts.checks import grouped
 from mvpa_ts.files import write_text
+from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.recordings.reading import linked_recordings, other_recordings
 
 LEFT_OUT = "left_out.tsv"
@@ -41,7 +42,7 @@ def of_recording(name: str, dropped: Mapping[str, str], left_out: Sequence[str],
 def of_segments(name: str, segments: npt.ArrayLike, why: str) -> list[Row]:
     """A row of the segments [n] of a recording that are True, if there are some."""
     count = int(np.sum(segments))
-    return [(name, f"{count} segment{'s' * (count != 1)}", why)] if count else []
+    return [(name, counted(count, "segment"), why)] if count else []
 
 
 def not_read(paths: Iterable[Path]) -> tuple[list[Row], list[Row]]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mvpa_ts.checks import listed, warn
+from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.recordings.guards import MAX_RATE, LeftOutWarning, warn_left_out
 from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
 
@@ -341,11 +342,8 @@ class Recording:
         return recording_from_raw(raw, **options)
 
     def __repr__(self) -> str:
-        count, channels = len(self.seizures), len(self.channel_names)
-        return (
-            f"<Recording {self.name}: {channels} channel{'' if channels == 1 else 's'}, {self.duration:.1f} s at "
-            f"{self.sfreq:g} Hz, {count} seizure{'' if count == 1 else 's'}>"
-        )
+        channels, seizures = counted(len(self.channel_names), "channel"), counted(len(self.seizures), "seizure")
+        return f"<Recording {self.name}: {channels}, {self.duration:.1f} s at {self.sfreq:g} Hz, {seizures}>"
 
 
 def with_notes(read: Callable[P, Recording]) -> Callable[P, Recording]:

@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from mvpa_ts.checks import warn
+from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.events import Flags, Floats
 from mvpa_ts.ieeg.recordings.copies import same
 from mvpa_ts.ieeg.scoring.results import SubjectResult
-from mvpa_ts.ieeg.scoring.words import MIN_SEIZURES, counted
+from mvpa_ts.ieeg.scoring.words import MIN_SEIZURES
 
 # Segments that a comparison needs: of fewer, one decides a hundredth of the AUROC and more.
 MIN_SEGMENTS = 100

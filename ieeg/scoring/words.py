@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mvpa_ts.checks import listed
-from mvpa_ts.ieeg.constants import length
+from mvpa_ts.ieeg.constants import counted, length
 from mvpa_ts.ieeg.detection.rules import PAPER_REFERENCE_GAP
 from mvpa_ts.ieeg.scoring.results import SubjectResult
 from mvpa_ts.ieeg.scoring.scores import Scores
@@ -79,14 +79,3 @@ def in_words(results: Sequence[SubjectResult]) -> tuple[str, ...]:
     if len(results) < MIN_SUBJECTS:
         sentences.append(f"Fewer than {MIN_SUBJECTS} subjects are too few for means, regressions and box plots.")
     return tuple(sentences)
-
-
-def counted(count: int, noun: str) -> str:
-    """A number with its noun.
-
-    Examples
-    --------
-    >>> counted(1, "seizure"), counted(3, "seizure")
-    ('1 seizure', '3 seizures')
-    """
-    return f"{count} {noun}{'' if count == 1 else 's'}"

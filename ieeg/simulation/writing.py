@@ -112,10 +112,8 @@ def write_swec(
         _describe(file, rate, subject, channels)
         file.create_virtual_dataset(SIGNAL, layout)
         file["info/files"] = np.array(names, dtype=h5py.string_dtype())
-        table = np.zeros((len(recording.seizures), 1), [("onsets", "f8"), ("offsets", "f8")])
-        for row, (onset, offset) in zip(table, recording.seizures, strict=True):
-            row["onsets"], row["offsets"] = onset, offset
-        file[SEIZURES] = table
+        table = np.array([*recording.seizures], [("onsets", "f8"), ("offsets", "f8")])
+        file[SEIZURES] = table.reshape(-1, 1)
     if target.exists():
         shutil.rmtree(target)
     partial.rename(target)

@@ -13,6 +13,7 @@ import lightning.pytorch as pl
 from torch.utils.data import BatchSampler, DataLoader, Sampler
 
 from mvpa_ts.checks import keep_whole, listed, warn
+from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.model.seen_subjects import recording_hash
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import with_channels
@@ -408,13 +409,10 @@ class SeizureDataModule(RecordingDataModule):
             if dataset is None:
                 clauses.append(f"{name}: none")
                 continue
-            recordings = [item.recording for item in dataset.segments]
-            seizures = sum(len(item.seizures) for item in recordings)
+            recordings = counted(len(dataset.segments), "recording")
+            seizures = counted(sum(len(item.recording.seizures) for item in dataset.segments), "seizure")
             labels = [label for item in dataset.segments for label in item.labels()]
-            clauses.append(
-                f"{name}: {len(recordings)} recording{'s' * (len(recordings) != 1)}, {seizures} "
-                f"seizure{'s' * (seizures != 1)} in {sum(labels)} of {len(labels)} segments"
-            )
+            clauses.append(f"{name}: {recordings}, {seizures} in {sum(labels)} of {len(labels)} segments")
         return "; ".join(clauses)
 
     def _dataset(self, segments: Sequence[Segments], use: Literal["training", "validation"]) -> SpanDataset:

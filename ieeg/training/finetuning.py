@@ -263,14 +263,8 @@ class FinetuningModule(TrainingModule):
     def record(self) -> dict[str, Any]:
         """Settings that a continued run must share."""
         names = ("method", "learning_rate", "weight_decay", "schedule", "warmup_steps", "final_rate", "class_weights")
-        settings = {name: getattr(self, name) for name in (*names, "seed")}
-        if self.augmentation is not None:
-            # What is off is left out, so that checkpoints of runs without it stay comparable.
-            settings["augmentation"] = asdict(self.augmentation)
-        if self.keep != "last":
-            settings["keep"] = self.keep
-        if self.calibrate:
-            settings["calibrate"] = True
+        settings = {name: getattr(self, name) for name in (*names, "keep", "calibrate", "seed")}
+        settings["augmentation"] = None if self.augmentation is None else asdict(self.augmentation)
         return {"architecture": self.core.config.to_dict(), **settings, **self.lora}
 
     def export(self, folder: Path) -> None:

@@ -186,7 +186,7 @@ class TrainingModule(pl.LightningModule):
             raise ValueError(f"the checkpoint was not written by `mvpformer {self.task}`")
         self.batches_done = record.pop("batches_done")
         ours = self._settings()
-        # Settings that one side lacks count too: a record leaves out what is off, such as augmentation.
+        # Settings that one side lacks, as between two versions, count too.
         different = [name for name in {**ours, **record} if record.get(name) != ours.get(name)]
         if different and self.trainer.training:
             changes = "; ".join(f"{name}: {record.get(name)!r} there, {ours.get(name)!r} here" for name in different)
