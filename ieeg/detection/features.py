@@ -76,7 +76,7 @@ class TrainingFeatures:
                 rows = slice(start, min(start + BLOCK_SEGMENTS, segments.num_segments))
                 if start // BLOCK_SEGMENTS % max(step, 1) and not ictal[rows].any():
                     continue
-                signal, valid = _block(segments, rows.start, rows.stop)
+                ((signal, valid),) = blocks(segments, rows.start, rows.stop)
                 lengths = mean_length(line_lengths(signal), valid)
                 lengths[bad[rows]] = math.nan
                 columns.append((segment_features(signal, valid), lengths, ictal[rows], stretch[rows]))
@@ -97,13 +97,8 @@ def blocks(segments: Segments, first: int = 0, last: int | None = None) -> Itera
     """Signal [n, C, samples] and valid [n, C] of the segments from `first` on, before `last`; 36 at a time."""
     last = segments.num_segments if last is None else last
     for start in range(first, last, BLOCK_SEGMENTS):
-        yield _block(segments, start, min(start + BLOCK_SEGMENTS, last))
-
-
-def _block(segments: Segments, start: int, stop: int) -> tuple[Signal, Flags]:
-    signal, valid = segments.read(start, stop)
-    channels = len(segments.channel_names)
-    return signal.reshape(channels, stop - start, -1).swapaxes(0, 1), valid
+        signal, valid = segments.read(start, min(start + BLOCK_SEGMENTS, last))
+        yield signal.reshape(len(signal), len(valid), -1).swapaxes(0, 1), valid
 
 
 def line_lengths(signal: Signal) -> Floats:
