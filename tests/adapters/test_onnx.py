@@ -28,7 +28,8 @@ def exporter():
 
 
 @pytest.mark.usefixtures("exporter")
-@pytest.mark.parametrize("regressions", [False, True])
+# Without regressions it is written in `test_in_sktime`, too.
+@pytest.mark.parametrize("regressions", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_quantiles_equal_those_of_pytorch(tmp_path, regressions):
     config = ForecastingConfig(
         horizon=4, lookback=24, patch_length=8, patch_stride=8, dim=8, num_heads=2, num_outputs=9, cycle_length=7,
@@ -74,7 +75,7 @@ def test_in_sktime(tmp_path):
 @pytest.mark.parametrize(
     "places",
     [
-        {"channel_order": ["c", "a", "b"]},
+        pytest.param({"channel_order": ["c", "a", "b"]}, marks=pytest.mark.slow),  # of `test_in_sktime`, too
         {"channel_order": "correlation"},
         {"channel_positions": {"c": [0.0, 1.0], "a": [1.0, 1.0], "b": [3.0, 2.0]}},
     ],

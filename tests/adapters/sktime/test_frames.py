@@ -93,7 +93,7 @@ class TestTimeline:
         offset = _OFFSETS[kind](multiple)
         starts = ["1965-05-03 05:00", "2019-12-30"] if zone is None else ["2025-05-01"]  # no clock changes in a summer
         for start in starts:
-            rows = 40 if zone is None or not isinstance(offset, pd.offsets.Tick) else 8
+            rows = 16 if zone is None or not isinstance(offset, pd.offsets.Tick) else 8
             index = pd.date_range(start, periods=rows, freq=offset, tz=zone)
             positions = [position_of(index[row:], offset) for row in range(rows)]
             assert np.diff(positions).tolist() == [1] * (rows - 1)
