@@ -118,7 +118,7 @@ def test_a_damaged_configuration_is_refused(folder):
     with pytest.raises(ValueError, match=r"must hold a JSON object, got list"):
         MVPFormer.from_pretrained(folder)
     path.write_text(json.dumps({"dims": 3}))
-    with pytest.raises(ValueError, match=r"unknown fields .*: dims"):
+    with pytest.raises(ValueError, match=r"fields that MVPFormerConfig does not know: dims"):
         MVPFormer.from_pretrained(folder)
 
 

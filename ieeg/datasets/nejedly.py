@@ -27,7 +27,7 @@ from mvpa_ts.ieeg.recordings.recording import Recording, Signal
 SFREQ = 5000.0
 SAMPLES = 15_000
 DATA_SETS = ("DATASET_MAYO", "DATASET_FNUSA")
-_COLUMNS = ("category_name", "channel", "electrode_type", "institution", "patient_id", "segment_id", "soz")
+_COLUMNS = ("category_name", "institution", "patient_id", "segment_id")
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,6 @@ class NejedlySegment:
     segment_id: str
     category: str
     patient: str
-    institution: str
-    channel: str
-    electrode: str
-    soz: str
 
     @property
     def pathological(self) -> bool:
@@ -91,10 +87,6 @@ def nejedly_segments(folder: str | os.PathLike[str]) -> list[NejedlySegment]:
                     segment_id=name,
                     category=row["category_name"].strip().lower(),
                     patient=f"{row['institution']}-{row['patient_id']}",
-                    institution=row["institution"],
-                    channel=row["channel"],
-                    electrode=row["electrode_type"],
-                    soz=row["soz"],
                 )
             )
     if "pathology" not in (categories := {segment.category for segment in segments}):

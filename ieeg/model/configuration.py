@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Literal
 
 from mvpa_ts.attention.functional import COMPONENTS, check_options, checked_components
-from mvpa_ts.checks import check_choices, keep_whole
-
-# What a field of a type may be, as JSON and NumPy have it; choices are checked by their values.
-_TYPES: dict[str, Any] = {
-    "int": Integral,
-    "int | None": Integral | None,
-    "float": Real,
-    "bool": bool,
-    "tuple[str, ...]": Sequence,
-}
+from mvpa_ts.checks import check_choices, check_flags, keep_whole, read_fields
 
 
 @dataclass(frozen=True)
@@ -100,6 +91,7 @@ class MVPFormerConfig:
         keep_whole(self, 1, "dim", "num_heads", "num_kv_heads", "mlp_dim")
         keep_whole(self, 1, "time_rows", "channel_rows", "context", "num_channels")
         keep_whole(self, 0, "num_layers", "num_classes")
+        check_flags(self, "dense_last_segment", "prediction_head")
         # Both quotients are widths and group sizes in the attention, where a remainder would fail far from its cause.
         if self.dim % self.num_heads:
             raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
@@ -121,8 +113,8 @@ class MVPFormerConfig:
             raise ValueError("num_channels must be given with pooling='concatenate', and be None with any other")
         if self.pooling == "logsumexp" and self.num_classes not in (0, 2):
             raise ValueError(f"pooling='logsumexp' needs num_classes 2 (0 without a head), got {self.num_classes}")
-        if not 0.0 <= self.threshold <= 1.0:
-            raise ValueError(f"threshold must be between 0 and 1, got {self.threshold}")
+        if not (isinstance(self.threshold, Real) and 0.0 <= self.threshold <= 1.0):
+            raise ValueError(f"threshold must be between 0 and 1, got {self.threshold!r}")
 
     def to_dict(self) -> dict[str, Any]:
         """Fields as JSON values."""
@@ -131,14 +123,7 @@ class MVPFormerConfig:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> MVPFormerConfig:
         """The configuration of these fields; a ValueError names fields that are unknown here or of another type."""
-        # JSON of others may hold anything, and a text in place of a number would fail later with another message.
-        types = {field.name: str(field.type) for field in dataclasses.fields(cls)}
-        if unknown := sorted(fields.keys() - types.keys()):
-            raise ValueError(f"unknown fields in the model's configuration: {', '.join(unknown)}")
-        for name, value in fields.items():
-            if not isinstance(value, _TYPES.get(types[name], object)):
-                raise ValueError(f"{name} in the model's configuration must be {types[name]}, got {value!r}")
-        return cls(**fields)
+        return read_fields(cls, fields, "the model's configuration")
 
 
 def mvpformer_s(**changes: Any) -> MVPFormerConfig:

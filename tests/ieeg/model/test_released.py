@@ -329,7 +329,7 @@ def test_another_size_is_refused(base):
     with pytest.raises(ValueError, match=r"with D = 768, got \(24, 24\)"):
         load_released(base, config="s")
     write(released_base(dataclasses.replace(CONFIG, num_layers=3)), base)
-    with pytest.raises(ValueError, match=r"not a released model of this size: 25 tensors match; 10 unexpected"):
+    with pytest.raises(ValueError, match=r"does not fit the model \(25 tensors match; 10 unexpected: mvpformer\.h\.2"):
         load_released(base, config=CONFIG)
     with pytest.raises(ValueError, match="config must be 's', 'm' or an MVPFormerConfig, got 'xl'"):
         load_released(base, config="xl")
