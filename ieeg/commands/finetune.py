@@ -22,12 +22,7 @@ from mvpa_ts.ieeg.recordings.recording import Recording
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.preprocessing.segments import Segments
 
-CONFIGS = {
-    "patient": "finetune-patient.yaml",
-    "tiny": "finetune-tiny.yaml",
-    "s": "finetune-s.yaml",
-    "m": "finetune-m.yaml",
-}
+CONFIGS = {name: f"finetune-{name}.yaml" for name in ("patient", "tiny", "s", "m")}
 HELP = f"""usage: mvpformer finetune [fit | validate] {USAGE}
 
 Teach a pretrained MVPFormer to tell whether the last 5 s of a window lie in a seizure.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,6 @@ def main(arguments: list[str]) -> None:
     from mvpa_ts.ieeg.simulation.simulate import Difficulty
 
     options = command_line().parse_args(arguments)
-    chosen = {
-        option.removeprefix("difficulty."): value
-        for option, value in vars(options).items()
-        if option.startswith("difficulty.")
-    }
     written = write_cohort(
         options.out,
         kind=options.format,
@@ -42,7 +38,7 @@ def main(arguments: list[str]) -> None:
         num_seizures=options.seizures,
         cohort=options.cohort,
         session=options.session,
-        difficulty=Difficulty(**chosen),
+        difficulty=Difficulty(**{field.name: getattr(options, field.name) for field in fields(Difficulty)}),
     )
     recordings = counted(len(written), "recording")
     print(f"{recordings} in {options.out}; next: mvpformer detect {options.out} -o results")
@@ -90,7 +86,8 @@ def command_line() -> CommandParser:
         ("line_frequency", frequency, "HZ", "frequency of the hum, or none"),
     ):
         option = f"--difficulty.{name.replace('_', '-')}"
-        difficulty.add_argument(option, type=kind, metavar=metavar, default=getattr(Difficulty, name), help=meaning)
+        usual = getattr(Difficulty, name)
+        difficulty.add_argument(option, dest=name, type=kind, metavar=metavar, default=usual, help=meaning)
     return parser
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,13 +100,11 @@ class TreebankSource:
         if self._file is None:
             self._file = open_hdf5(self.path)
         file = self._file
-        cache: dict[int, Floats] = {}
 
+        @cache
         def electrode(number: int) -> Floats:
-            if number not in cache:
-                with damage_is_an_error(self.path, f" at samples [{start}, {stop})"):
-                    cache[number] = np.asarray(file[f"data/electrode_{number}"][start:stop], dtype=np.float64)
-            return cache[number]
+            with damage_is_an_error(self.path, f" at samples [{start}, {stop})"):
+                return np.asarray(file[f"data/electrode_{number}"][start:stop], dtype=np.float64)
 
         x = np.empty((len(channels), stop - start), np.float32)
         for row, channel in enumerate(channels):

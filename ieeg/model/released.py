@@ -144,7 +144,7 @@ def convert_released(
         raise ValueError(f"{head_path} must hold a head and LoRA adapters only; {listed(base_only, 3)} are of a base")
 
     heads = [weights.pop(_HEAD) for weights in (base, extra) if _HEAD in weights]
-    adapters = {key: w.pop(key) for w in (base, extra) for key in list(w) if _LORA.fullmatch(key)}
+    adapters = {key: w.pop(key).float() for w in (base, extra) for key in list(w) if _LORA.fullmatch(key)}
     unused = sorted(key for key in {**base, **extra} if _UNUSED.fullmatch(key))
     weights = {key: tensor.float() for key, tensor in base.items() if not _UNUSED.fullmatch(key)}
 
@@ -265,29 +265,21 @@ def _merge_adapters(
     """Add (α/r)·B·A to the query weights and to the value half of the fused weights; returns how many."""
     if not adapters:
         return 0
-    targets = [f"mvpformer.h.{i}.attn.{name}" for i in range(config.num_layers) for name in ("q_attn", "c_attn")]
-    expected = {f"{target}.{factor}" for target in targets for factor in ("lora_A", "lora_B")}
-    if adapters.keys() != expected:
-        missing, unexpected = sorted(expected - adapters.keys()), sorted(adapters.keys() - expected)
-        raise ValueError(
-            f"LoRA adapters do not fit the model: {len(missing)} missing ({listed(missing, 3)}), "
-            f"{len(unexpected)} unexpected ({listed(unexpected, 3)})"
-        )
-    kv = config.dim // config.num_heads * config.num_kv_heads
-    for target in targets:
-        down, up = adapters[f"{target}.lora_A"].float(), adapters[f"{target}.lora_B"].float()
-        outputs = config.dim if target.endswith("q_attn") else kv
-        rank = down.shape[0]
-        if down.shape != (rank, config.dim) or up.shape != (outputs, rank):
-            raise ValueError(
-                f"{target} has lora_A {tuple(down.shape)} and lora_B {tuple(up.shape)}; expected (r, {config.dim}) "
-                f"and ({outputs}, r)"
-            )
+    outputs = {"q_attn": config.dim, "c_attn": config.dim // config.num_heads * config.num_kv_heads}
+    rows_of = {f"mvpformer.h.{i}.attn.{name}": rows for i in range(config.num_layers) for name, rows in outputs.items()}
+    expected: dict[str, Tensor] = {}
+    for target, rows in rows_of.items():
+        down = adapters.get(f"{target}.lora_A", torch.empty(0, 0))
+        expected[f"{target}.lora_A"] = torch.empty(*down.shape[:1], config.dim, device="meta")
+        expected[f"{target}.lora_B"] = torch.empty(rows, *down.shape[:1], device="meta")
+    check_tensors(expected, adapters, "the set of LoRA adapters")
+    for target, rows in rows_of.items():
+        down, up = adapters[f"{target}.lora_A"], adapters[f"{target}.lora_B"]
         weight = weights[f"{target}.weight"].clone()
         # Keys and values are one weight in released files, and only its second half, the values, has an adapter.
-        weight[-outputs:] += alpha / rank * (up @ down)
+        weight[-rows:] += alpha / len(down) * (up @ down)
         weights[f"{target}.weight"] = weight
-    return len(targets)
+    return len(rows_of)
 
 
 def _renamed(weights: Mapping[str, Tensor], config: MVPFormerConfig, progress: bool) -> dict[str, Tensor]:

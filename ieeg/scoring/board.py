@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,12 @@ from mvpa_ts.ieeg.constants import BRAINMAZE, DEMO, LINE_LENGTH
 from mvpa_ts.ieeg.detection.baselines import Baseline, BaselineDetector, brainmaze_installed
 from mvpa_ts.ieeg.detection.detector import Detector
 from mvpa_ts.ieeg.detection.report import render
-from mvpa_ts.ieeg.events import segment_labels
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.recordings.copies import copies
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.scoring.comparison import ranking
-from mvpa_ts.ieeg.scoring.scores import Scores, score_events, score_seconds
+from mvpa_ts.ieeg.scoring.results import RecordingResult, SubjectResult
+from mvpa_ts.ieeg.scoring.scores import Scores
 
 ScoreFunction = Callable[[Recording, npt.NDArray[np.float64]], npt.ArrayLike]
 
@@ -198,28 +198,23 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
     trained: dict[str, str] = {}
     rows = []
     for name, detector in detectors.items():
-        events, seconds, labels, scores, taught, others, failed = [], [], [], [], [], [], 0
+        results, taught, others, failed = [], [], [], 0
         for recording in known:
             try:
                 detection = detector.detect(recording)
                 starts, values, found = detection.starts, detection.probabilities, detection.events
-                skipped = [(stretch.onset, stretch.offset) for stretch in detection.skipped]
                 taught += [recording.name] if detection.provenance.subject_in_training else []
                 others += [recording.name] if detection.provenance.others_in_training else []
             # A foreign detector may fail in any way; the others are scored all the same.
             except Exception as error:
                 failures[f"{name}: {recording.name}"] = str(error)
                 starts, values, found, failed = np.zeros(0), np.zeros(0), [], failed + 1
-                skipped = [(0.0, recording.duration)]
-            reference = [*recording.seizures]
-            hours = (recording.duration - sum(offset - onset for onset, offset in skipped)) / 3600
-            events.append(replace(score_events(reference, found, recording.duration), hours=hours))
-            seconds.append(score_seconds(reference, found, recording.duration, skipped))
-            labels.append(segment_labels(starts, reference)[~np.isnan(values)])
-            scores.append(values[~np.isnan(values)])
-        ranked = ranking(np.concatenate(labels), np.concatenate(scores))
+            source = recording.name, recording.subject_name, recording.duration
+            results.append(RecordingResult(*source, starts, values, [*recording.seizures], found))
+        result = SubjectResult(name, results)
+        ranked = ranking(result.labels, result.probabilities)
         counts = {"trained on": len(taught), "failed on": failed}
-        rows.append(_row(name, Scores.pooled(events), Scores.pooled(seconds), *ranked) | counts)
+        rows.append(_row(name, result.events, result.seconds, *ranked) | counts)
         said = [f"on {', '.join(taught)}, whose scores do not show how good it is"] if taught else []
         said += [f"on other recordings of the subjects of {', '.join(others)}"] if others else []
         trained |= {name: f"was trained {', and '.join(said)}"} if said else {}

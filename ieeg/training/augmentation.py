@@ -11,7 +11,7 @@ from einops import rearrange
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvpa_ts.checks import check_flags, check_not_negative
+from mvpa_ts.checks import check_flags, check_not_negative, keep_shares
 from mvpa_ts.ieeg.constants import SAMPLING_RATE, SEGMENT_SAMPLES
 from mvpa_ts.ieeg.model.amplitude import NUM_BANDS
 from mvpa_ts.ieeg.training.spans import real_tokens
@@ -71,8 +71,7 @@ class Augmentation:
         if not self.gain >= 1.0:
             raise ValueError(f"gain must be at least 1, got {self.gain}")
         check_not_negative(self, "tilt", "background")
-        if not 0.0 <= self.channels < 1.0:
-            raise ValueError(f"channels must be a share in [0, 1), got {self.channels}")
+        keep_shares(self, "channels")
         if not 0.0 <= self.start <= 1.0:
             raise ValueError(f"start must be a share in [0, 1], got {self.start}")
         check_flags(self, "polarity", "shift")

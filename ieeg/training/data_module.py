@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import lightning.pytorch as pl
 from torch.utils.data import BatchSampler, DataLoader, Sampler
 
-from mvpa_ts.checks import keep_whole, listed, warn
+from mvpa_ts.checks import check_choices, keep_whole, listed, warn
 from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.model.seen_subjects import recording_hash
 from mvpa_ts.ieeg.preprocessing.segments import Segments
@@ -21,7 +21,7 @@ from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.subjects import subject_of_each
 from mvpa_ts.ieeg.recordings.swec_table import identity, warn_of_missing_subjects
 from mvpa_ts.ieeg.training import division
-from mvpa_ts.ieeg.training.sampling import Balance, EndlessBatches, SpanSampler, check_balance
+from mvpa_ts.ieeg.training.sampling import Balance, EndlessBatches, SpanSampler
 from mvpa_ts.ieeg.training.similarity import TWO_MINUTES
 from mvpa_ts.ieeg.training.spans import HeldSegments, SpanDataset, collate
 
@@ -162,7 +162,6 @@ class RecordingDataModule(pl.LightningDataModule):
             )
         if channels != "all" and (isinstance(channels, str) or channels < 1):
             raise ValueError(f"channels must be 'all' or a number of at least 1, got {channels!r}")
-        check_balance(balance)
         self.sources = recordings
         self.simulation = simulation
         self.validation_subjects = tuple(validation_subjects)
@@ -171,6 +170,7 @@ class RecordingDataModule(pl.LightningDataModule):
         self.windows = windows
         self.batch_size = batch_size
         self.balance: Balance = balance
+        check_choices(self, balance=get_args(Balance))
         self.channels = channels
         self.in_memory = in_memory
         self.workers = workers

@@ -9,15 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
+from mvpa_ts.checks import check_choices
+
 Balance = Literal["none", "subject", "ictal"]
 # Share of the draws with a seizure under balance "ictal".
 ICTAL_SHARE = 0.5
-
-
-def check_balance(balance: str) -> None:
-    """Raise a ValueError for a balance that does not exist."""
-    if balance not in get_args(Balance):
-        raise ValueError(f'balance must be "none", "subject" or "ictal", got {balance!r}')
 
 
 class SpanSampler(Sampler[int]):
@@ -66,7 +62,8 @@ class SpanSampler(Sampler[int]):
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        check_balance(balance)
+        self.balance: Balance = balance
+        check_choices(self, balance=get_args(Balance))
         if not len(subjects):
             raise ValueError("subjects must hold at least one span, got none")
         if not 0 <= rank < world_size:
@@ -89,7 +86,6 @@ class SpanSampler(Sampler[int]):
             raise ValueError(f"num_samples must be positive, got {num_samples}")
         self.subjects = np.array(subjects)
         self.ictal = np.zeros(len(subjects), bool) if ictal is None else np.asarray(ictal, bool)
-        self.balance: Balance = balance
         self.total = len(subjects) if num_samples is None else num_samples
         self.seed = seed
         self.rank, self.world_size = rank, world_size

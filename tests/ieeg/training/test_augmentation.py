@@ -126,7 +126,7 @@ def test_background_of_a_span_without_seizure_is_added(batch):
         ({"gain": 0.5}, "gain must be at least 1"),
         ({"gain": math.nan}, "gain must be at least 1"),
         ({"tilt": -1.0}, "tilt must be at least 0"),
-        ({"channels": 1.0}, r"channels must be a share in \[0, 1\)"),
+        ({"channels": 1.0}, r"channels must be in \[0, 1\), got 1\.0"),
         ({"background": -1.0}, "background must be at least 0"),
         ({"polarity": "no"}, "polarity must be True or False, got 'no'"),
         ({"fluctuation": -1.0}, "fluctuation must be finite and at least 0"),

@@ -230,7 +230,7 @@ def test_short_recordings_are_named():
         ({"channels": 0}, "channels must be 'all' or a number of at least 1, got 0"),
         ({"channels": "auto"}, "channels must be 'all' or a number of at least 1, got 'auto'"),
         ({"workers": -1}, "workers must be at least 0, got -1"),
-        ({"balance": "class"}, 'balance must be "none", "subject" or "ictal", got \'class\''),
+        ({"balance": "class"}, r"balance must be one of \('none', 'subject', 'ictal'\), got 'class'"),
     ],
 )
 def test_errors(change, message):
