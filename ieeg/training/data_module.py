@@ -272,9 +272,7 @@ class RecordingDataModule(pl.LightningDataModule):
         """Yield batches without end; training stops at a number of steps."""
         assert self.training is not None
         sampler = self._sampler(self.training)
-        # The order must be the same, and the place in it follows from the number of finished batches.
-        if self._state is not None:
-            sampler.check_settings(self._state["sampler"])
+        # The place in the order follows from the number of finished batches.
         return self._loader(self.training, EndlessBatches(sampler, self.batch_size, self._batches_done))
 
     def val_dataloader(self) -> DataLoader[dict[str, Any]]:
@@ -319,31 +317,26 @@ class RecordingDataModule(pl.LightningDataModule):
     def state_dict(self) -> dict[str, Any]:
         """Return everything that decides the order of the data, and the number of finished training batches."""
         assert self.trainer is not None
-        assert self.training is not None
-        return {
-            "sampler": self._sampler(self.training).settings(),
-            "batches": self._batches_done(),
-            "settings": self._settings(),
-        }
+        return {"batches": self._batches_done(), "settings": self._settings()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on after the batches of a checkpoint; raise a ValueError if the data is not the same."""
-        ours, theirs = self._settings(), state_dict["settings"]
-        different = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
         # A validation may use other data than the training did.
-        if different and (self.trainer is None or self.trainer.training):
+        continued = self.trainer is None or self.trainer.training
+        ours, theirs = (self._settings(), state_dict["settings"]) if continued else ({}, {})
+        if different := [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]:
             changes = [f"{name}: {theirs.get(name)!r} there, {ours.get(name)!r} here" for name in different]
             more = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
             raise ValueError(f"the checkpoint belongs to a run on other data ({'; '.join(changes[:5])}{more})")
         self._state = dict(state_dict)
 
     def _settings(self) -> dict[str, Any]:
+        assert self.training is not None
         names = ("context", "windows", "batch_size", "channels")
-        settings = {name: getattr(self, name) for name in names}
+        settings = {name: getattr(self, name) for name in names} | self._sampler(self.training).settings()
         simulation = self.simulation and {**asdict(self.simulation), "channels": list(self.simulation.channels)}
         settings |= {"simulation": simulation, "validation_subjects": list(self.validation_subjects)}
         if self.subjects is not None:
-            assert self.training is not None
             settings["subjects of the table"] = [item.subject for item in self.training.segments]
         # By number, because the order of the recordings decides what an index of the sampler means.
         for use, dataset in (("training", self.training), ("validation", self.validation)):

@@ -133,12 +133,6 @@ class SpanSampler(Sampler[int]):
         """What decides the order, apart from the spans."""
         return {"seed": self.seed, "balance": self.balance, "total": self.total, "world_size": self.world_size}
 
-    def check_settings(self, settings: dict[str, Any]) -> None:
-        """Raise a ValueError where the `settings` of a run that is to go on give another order."""
-        for key, value in self.settings().items():
-            if settings[key] != value:
-                raise ValueError(f"cannot resume: {key} was {settings[key]}, it is {value} now")
-
 
 class EndlessBatches(Sampler[list[int]]):
     """Batches of indices, epoch after epoch, from batch number `done` on; earlier draws do not change them.

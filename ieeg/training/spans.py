@@ -268,11 +268,12 @@ def collate(items: Sequence[dict[str, Any]], segments: int = 1) -> dict[str, Any
         "channel_mask": torch.zeros(B, C, dtype=torch.bool),
         "token_mask": torch.zeros(B, S, C, dtype=torch.bool),
         "segment_mask": torch.zeros(B, S, dtype=torch.bool),
-        "ictal": torch.zeros(B, S, dtype=torch.bool),
         "subject": [item["subject"] for item in items],
         "recording": [item["recording"] for item in items],
         "start": torch.zeros(B, dtype=torch.float64),
     }
+    flags = ["ictal", "target"] if all("target" in item for item in items) else ["ictal"]
+    batch |= {name: torch.zeros(B, S, dtype=torch.bool) for name in flags}
     for b, (item, (length, channels)) in enumerate(zip(items, shapes, strict=True)):
         # Padding comes first, because the last segment carries the label.
         first = S - length
@@ -281,12 +282,9 @@ def collate(items: Sequence[dict[str, Any]], segments: int = 1) -> dict[str, Any
         batch["channel_mask"][b, :channels] = True
         batch["token_mask"][b, first:, :channels] = item["token_mask"]
         batch["segment_mask"][b, first:] = True
-        batch["ictal"][b, first:] = item["ictal"]
+        for name in flags:
+            batch[name][b, first:] = item[name]
         batch["start"][b] = item["start"] - first * SEGMENT_SECONDS
-    if all("target" in item for item in items):
-        batch["target"] = torch.zeros(B, S, dtype=torch.bool)
-        for b, item in enumerate(items):
-            batch["target"][b, S - len(item["target"]) :] = item["target"]
     if all("past" in item for item in items):
         longest = max(len(item["past"]) for item in items)
         batch["past"] = torch.full((B, longest, C, NUM_BANDS), torch.nan)

@@ -235,7 +235,7 @@ def test_two_processes(folder, tmp_path, monkeypatch):
     assert result.returncode == 0, result.stderr
     checkpoint = torch.load(output / "checkpoints" / "last.ckpt", weights_only=True)
     assert checkpoint["global_step"] == 8
-    assert checkpoint["RecordingDataModule"]["sampler"]["world_size"] == 2
+    assert checkpoint["RecordingDataModule"]["settings"]["world_size"] == 2
     assert sorted(losses(output)) == list(range(8))
     assert set(pd.read_csv(output / "similarity.csv")["subject"]) == {"S2"}
     MVPFormer.from_pretrained(output / "model")
