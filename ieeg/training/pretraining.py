@@ -18,7 +18,7 @@ from mvpa_ts.ieeg.training import similarity
 from mvpa_ts.ieeg.training.contrastive import Pool, Spans, contrastive_logits, info_nce, mean_loss
 from mvpa_ts.ieeg.training.module import RECORD, TrainingModule
 from mvpa_ts.ieeg.training.spans import real_tokens, unfold_windows
-from mvpa_ts.weights import load_strictly
+from mvpa_ts.weights import check_tensors
 
 __all__ = ["PretrainingModule", "info_nce", "load_pretrained", "measure_similarity"]
 
@@ -268,7 +268,8 @@ def load_pretrained(checkpoint: str | Path) -> MVPFormer:
         raise ValueError(f"{checkpoint} was not written by `mvpformer pretrain`")
     model = MVPFormer(MVPFormerConfig.from_dict(content[RECORD]["architecture"]))
     weights = {name.removeprefix("model."): tensor for name, tensor in content["state_dict"].items()}
-    load_strictly(model, weights, checkpoint)
+    check_tensors(model.state_dict(), weights, checkpoint)
+    model.load_state_dict(weights)
     return model.eval()
 
 
