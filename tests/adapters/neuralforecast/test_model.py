@@ -280,7 +280,11 @@ def test_simulate(loss: Any, tiny: Callable, panel: Callable, forecaster: Callab
     np.testing.assert_allclose(level, [100, 200, 300, 400], rtol=0.3)
 
 
-@pytest.mark.parametrize("explainer", ["IntegratedGradients", "ShapleyValueSampling", "InputXGradient"])
+# Sampling calls the network hundreds of times.
+SAMPLING = pytest.param("ShapleyValueSampling", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("explainer", ["IntegratedGradients", "InputXGradient", SAMPLING])
 def test_explain(explainer: str, tiny: Callable, awaken: Callable, panel: Callable, forecaster: Callable):
     pytest.importorskip("captum")
     frame = panel(2, rows=40)
