@@ -192,12 +192,12 @@ def test_a_fluctuation_changes_power_by_segment_and_octave_alike_in_all_channels
 
 def test_a_fluctuation_has_the_stated_spread_and_memory():
     made = {
-        "signal": torch.zeros(4000, 1, 4 * SEGMENT),
-        "token_mask": torch.ones(4000, 4, 1, dtype=torch.bool),
-        "segment_mask": torch.ones(4000, 4, dtype=torch.bool),
+        "signal": torch.zeros(4000, 1, SEGMENT),
+        "token_mask": torch.ones(4000, 1, 1, dtype=torch.bool),
+        "segment_mask": torch.ones(4000, 1, dtype=torch.bool),
         "channel_mask": torch.ones(4000, 1, dtype=torch.bool),
-        "target": torch.ones(4000, 4, dtype=torch.bool),
-        "ictal": torch.zeros(4000, 4, dtype=torch.bool),
+        "target": torch.ones(4000, 1, dtype=torch.bool),
+        "ictal": torch.zeros(4000, 1, dtype=torch.bool),
         "past": torch.zeros(4000, 20, 1, 9),
     }
     past = changed(made, fluctuation=1.5)["past"][:, :, 0]
