@@ -313,7 +313,7 @@ class BaseForecaster(nn.Module):
 
     @staticmethod
     def _calendar(x: Tensor, mask: Tensor, season: Tensor, horizon: int) -> Tensor:
-        """What the told season says to come again by the calendar, [B, L + h, C]: years, long days, and weeks."""
+        """What comes again by the calendar, as the told season says, [B, L + h, C]: the year's wave, days and weeks."""
         calendar = x.new_zeros(x.shape[0], x.shape[1] + horizon, x.shape[2])
         if torch.compiler.is_compiling():  # a graph does not look at the season
             return calendar

@@ -22,7 +22,7 @@ _READ = 512 // 4  # steps of a cycle that the network sees four times
 
 
 def cycles_of(season: int) -> tuple[int, ...]:
-    """Steps of the cycles that a told season implies and the network cannot see four times: days, then weeks."""
+    """Steps of the day and of the week, as the told season implies them, where the network cannot see four of them."""
     if week := week_of(season):
         return (week,) if week > _READ else ()
     if season > 24 and _MINUTES % season == 0:
@@ -33,10 +33,10 @@ def cycles_of(season: int) -> tuple[int, ...]:
 def cycle_profile(x: Tensor, mask: Tensor, horizon: int, cycle: int) -> Tensor:
     """The believed shape of a cycle in all steps of history and horizon, [B, L + h, C]; 0 where none is believed.
 
-    Histories `x` and where they were observed, `mask`, are [B, L, C]. A cycle of whole weeks has no part that every
-    day has: the network sees enough days. Of each cycle it is tried how much of its changes over the horizon the mean
-    of those before told. That share counts less its own error, as it differs from cycle to cycle, and no more than in
-    the last half of a cycle. The series of a panel share half of it.
+    Histories `x` and where they were observed, `mask`, are [B, L, C]. From the shape of a week, what all days have is
+    taken away: the network sees enough days. Belief is a share from 0 to 1. It is tried on each cycle: how much of its
+    changes over the horizon did the mean of the cycles before tell? The share is lowered by its error from cycle to
+    cycle, and to what it was in the last half of a cycle. Half of it is the mean over the panel.
     """
     B, L, C = x.shape
     K = min(L // cycle, MOST)
@@ -70,7 +70,7 @@ def cycle_profile(x: Tensor, mask: Tensor, horizon: int, cycle: int) -> Tensor:
         (agreement - share * size).square().sum(1, keepdim=True) * number / (number - 1).clamp(min=1)
     ).sqrt() / total
     believed = torch.minimum(share - error, lately[:, None]).clamp(0.0, 1.0) * (number >= FEWEST - _FIRST)
-    profile = means[:, -1] * believed * _alive(cycles, seen)
+    profile = means[:, -1] * believed * _varying(cycles, seen)
     steps = torch.arange(-start, L - start + horizon, device=x.device) % cycle
     return rearrange(profile[:, steps], "(b c) l -> b l c", c=C).to(x.dtype)
 
@@ -86,10 +86,10 @@ def _without_trend(values: Tensor, seen: Tensor, known: Tensor) -> Tensor:
     return (values - level - slope * place) * seen
 
 
-def _alive(cycles: Tensor, seen: Tensor) -> Tensor:
+def _varying(cycles: Tensor, seen: Tensor) -> Tensor:
     """Whether cycles [N, K, s] vary at all their steps, [N, 1] from 0 to 1.
 
-    What stands still at night, as sunshine does, is no sum of a shape and a rest: taken away, the shape would be seen.
+    Sunshine stands still at night. It is a shape times a rest: without the shape its nights would begin to move.
     """
     mean = (cycles * seen).sum(1, keepdim=True) / seen.sum(1, keepdim=True).clamp(min=1.0)
     spread = ((cycles - mean).square() * seen).sum(1).sqrt()
