@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from mvpa_ts.forecasting.pretrained import forecast_quantiles
 from mvpa_ts.forecasting.pretrained.base import LEVELS, MOST_SERIES
 from mvpa_ts.windows import FARTHEST_FROM_ZERO
 
@@ -107,7 +108,7 @@ def pretrained(network: torch.nn.Module, *, panel: bool) -> Forecast:
             x = x.movedim(2, 1).reshape(B * C, -1, 1)
         with torch.no_grad():
             parts = [
-                network(part.nan_to_num(0.0), ~part.isnan(), horizon=horizon, season=TOLD[frequency])
+                forecast_quantiles(network, part, horizon=horizon, season=TOLD[frequency])
                 for part in x.split(MOST_SERIES if not panel else max(1, MOST_SERIES // C))
             ]
         scores = torch.cat(parts)[:, :horizon].double()

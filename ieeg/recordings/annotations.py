@@ -538,11 +538,13 @@ def read_rows(path: Path, words: Sequence[str] = ()) -> list[Row]:
         )
     # A name that is there: that of no column is the empty one, which pandas gives to its index.
     end = next((name for name in END_COLUMNS if name in names), END_COLUMNS[0])
-    events, unread, differ = [], [], []
+    events, unread, differ, opposed = [], [], [], []
     for line, row in rows:
         # A table may have several columns of texts, and the seizure may stand in any of them.
         texts = [row[column] for column in columns if (row[column] or "n/a") != "n/a"]
         text = next((text for text in texts if is_seizure(text, words)), texts[0] if texts else "")
+        if is_seizure(text, words) and any(map(is_background, texts)):
+            opposed.append(line)
         _check_cells(row, text, f"{path}, line {line}", words)
         try:
             onset, length = _seconds(row, "onset"), _seconds(row, "duration")
@@ -578,6 +580,7 @@ def read_rows(path: Path, words: Sequence[str] = ()) -> list[Row]:
         events.append(((onset, length or 0.0, text), channels, stated, sample))
     for numbers, said, tell in (
         (unread, "rows that are no seizure and state no time are left out", warn_left_out),
+        (opposed, "seizures that another column calls free of seizures count", warn),
         (differ, f"seizures whose duration and {end} contradict each other last as long as their duration says", warn),
     ):
         if numbers:

@@ -58,7 +58,7 @@ def effects_table(
     Raises
     ------
     ValueError
-        `coverage` is not between 0 and 1.
+        `coverage` is not between 0 and 1, or a number is infinite.
 
     Examples
     --------
@@ -73,9 +73,10 @@ def effects_table(
 
     if isinstance(coverage, bool) or not isinstance(coverage, Real) or not 0.0 < coverage < 1.0:
         raise ValueError(f"coverage must be between 0 and 1, got {coverage!r}")
-    for what, numbers in (("y", values), ("a covariate", features)):
-        if np.isinf(numbers).any():
-            raise ValueError(f"{what} must hold finite numbers, or NaN where missing, got infinite ones")
+    for what, names, numbers in (("y", series, values), ("the covariates", covariates, features)):
+        if (infinite := np.isinf(numbers).reshape(-1, len(names)).any(0)).any():
+            where = listed([*map(str, np.array(names, object)[infinite])])
+            raise ValueError(f"{what} must hold finite numbers, or NaN where missing, got infinite ones in {where}")
     features = np.broadcast_to(features[:, None] if features.ndim == 2 else features, (*values.shape, len(covariates)))
     outcome, rows, alike = Scaling.of(values), [], {}
     scaled, observed = torch.tensor(outcome.apply(values)).nan_to_num(0.0), torch.tensor(~np.isnan(values))

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)  # of the intervals of 50, 80, 90 and 95 %
+_MOST_STEPS = 100  # of the range of a series that is counted; rounding to smaller ones cannot be seen
+_FARTHEST = 2048  # rows that are looked at, the last ones
 
 
 def checked_levels(levels: Sequence[float]) -> tuple[float, ...]:
@@ -95,3 +97,45 @@ def quantiles_at(forecast: Tensor, levels: Sequence[float], wanted: Sequence[flo
     share = ((scores - given[left]) / (given[left + 1] - given[left])).to(forecast)
     low, high = forecast[..., left], forecast[..., left + 1]
     return low + share * (high - low)
+
+
+def rounded_as_counted(forecast: Tensor, x: Tensor, mask: Tensor) -> Tensor:
+    """Quantiles rounded to the values that a series can take, where it is counted in few equal steps.
+
+    Quantiles of pieces are whole numbers of pieces. Left between them, the 90 % quantile of what is sold now and then
+    lies below one piece, and a fourth of the values above it. None is negative where no value of the history is.
+
+    Parameters
+    ----------
+    forecast : Tensor, shape (B, h, C, Q)
+    x, mask : Tensor, shape (B, L, C)
+        Histories, and where they are observed. At most 100 equal steps lie between their least and largest value,
+        otherwise nothing is rounded.
+
+    Returns
+    -------
+    Tensor, shape (B, h, C, Q)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from mvpa_ts.forecasting.quantiles import rounded_as_counted
+    >>> pieces = torch.tensor([0.0, 2.0, 0.0, 1.0])[None, :, None]
+    >>> rounded_as_counted(torch.tensor([0.1, 0.4, 0.9])[None, None, None], pieces, pieces >= 0.0).flatten()
+    tensor([0., 0., 1.])
+    """
+    values = x.masked_fill(~mask, torch.nan)[:, -_FARTHEST:]
+    ordered = values.sort(1).values  # NaN come last
+    least, nothing = ordered[:, :1], torch.full_like(ordered[:, :1], torch.inf)
+    gaps = ordered.diff(dim=1, append=nothing)
+    span = (values - least).nan_to_num(0.0).amax(1, keepdim=True)
+    # Values that differ by less are the same, but for how numbers are stored.
+    step = torch.where(gaps > 1e-3 / _MOST_STEPS * span, gaps, torch.inf).amin(1, keepdim=True)
+    number = (span / step).round()
+    places = (values - least) / span * number
+    beside = (places - places.round()).abs().nan_to_num(0.0).amax(1, keepdim=True)
+    counted = (number >= 1.0) & (number <= _MOST_STEPS) & (beside < 0.01)
+    least, step = least[..., None], (span / number)[..., None]
+    rounded = least + ((forecast - least) / step).round() * step
+    rounded = torch.where(least >= 0.0, rounded.clamp(min=0.0), rounded)  # less than no piece is none
+    return torch.where(counted[..., None], rounded, forecast)

@@ -142,3 +142,19 @@ def test_bounds_are_those_of_the_rows_seen_or_as_given():
     assert within[:, :, 0].max() <= 3.0
     assert within.isfinite().all()  # the second series was never seen
     assert below.max() <= 1.5
+
+
+def test_pieces_sold_now_and_then_are_whole_and_their_quantiles_hold():
+    draws = torch.Generator().manual_seed(5)
+    promotion = (torch.rand(12, 214, generator=draws) < 0.2).float()
+    sold = torch.poisson(0.3 + 0.7 * promotion, draws)
+    with torch.no_grad():
+        plain, led = (
+            forecast_quantiles(load_base("base"), sold[:, :200, None], horizon=14, future=future)[:, :, 0]
+            for future in (None, promotion[..., None, None])
+        )
+    for forecast in (plain, led):
+        assert torch.equal(forecast, forecast.round())
+        above = (sold[:, 200:] > forecast[..., -1]).float().mean()
+        assert above <= 0.13  # of the network's own, which lie between the pieces, .2 to .3
+    assert (led[..., -1][promotion[:, 200:] > 0].mean() - led[..., -1][promotion[:, 200:] == 0].mean()) > 0.3

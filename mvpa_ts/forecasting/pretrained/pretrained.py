@@ -30,7 +30,7 @@ from mvpa_ts.forecasting.pretrained.jumps import cleaned
 from mvpa_ts.forecasting.pretrained.layout import layout
 from mvpa_ts.forecasting.pretrained.power_transform import PowerTransform
 from mvpa_ts.forecasting.pretrained.seasons import checked_season, with_year
-from mvpa_ts.forecasting.quantiles import pinball_loss
+from mvpa_ts.forecasting.quantiles import pinball_loss, rounded_as_counted
 from mvpa_ts.learning_rates import parameter_groups
 from mvpa_ts.random_state import OwnRandomState
 from mvpa_ts.training import TrainingRun
@@ -141,6 +141,7 @@ def forecast_quantiles(
     Returns
     -------
     Tensor, shape (B, horizon, C, len(levels))
+        Whole numbers for a series that is counted in few pieces, see `rounded_as_counted`.
 
     Raises
     ------
@@ -160,19 +161,20 @@ def forecast_quantiles(
     x = x.masked_fill(~mask, 0.0)
     if not x.isfinite().all():
         raise ValueError("x must hold finite numbers where they are observed, or NaN without a mask; got others")
-    if not getattr(network, "training", False):
+    training = getattr(network, "training", False)
+    if not training:
         _warn_of_short_series(mask, horizon)
     B, L, C = x.shape
     lower, upper = (end[:, None, :, None] for end in bounds_of(bounded, x, mask))
     repeats = with_year(x, mask, checked_season(season))
-    effects = None
+    history, observed, effects = x, mask, None
     if future is not None:
         # Effects on a skewed series are shares of its level: they add up in its root.
         transform = PowerTransform.fitted(x, mask)
         x = transform.apply(x)
         with torch.no_grad():
             # Hosts pad windows of the training beyond the end of a series with zeros, which nobody gave.
-            effects = _effects(x, mask, future, horizon, None if network.training else names)
+            effects = _effects(x, mask, future, horizon, None if training else names)
         x = (x - effects[:, :L]).masked_fill(~mask, 0.0)
     every = 1
     if historic is not None and historic.shape[3:] != (0,):
@@ -190,6 +192,8 @@ def forecast_quantiles(
     forecast = network(x, mask, horizon=horizon, positions=positions, season=repeats, levels=levels)[:, :, ::every]
     if effects is not None:
         forecast = transform.inverse(forecast + effects[:, L:, :, None])
+    if not training:  # no gradient goes through what is rounded
+        forecast = rounded_as_counted(forecast, history, observed)
     return torch.minimum(torch.maximum(forecast, lower), upper)
 
 

@@ -270,6 +270,13 @@ def test_an_offset_before_its_onset_is_named(tmp_path):
     assert read_seizures(table, 600.0) == [(100.0, 160.0)]
 
 
+def test_columns_that_contradict_each_other_are_named(tmp_path):
+    table = tmp_path / "x_events.tsv"
+    table.write_text("onset\tduration\teventType\ttrial_type\n100\t60\tsz\tseizure\n300\t60\tbckg\tseizure\n")
+    with pytest.warns(UserWarning, match="seizures that another column calls free of seizures count, line 3$"):
+        assert read_seizures(table, 600.0) == [(100.0, 160.0), (300.0, 360.0)]
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-8-sig", "utf-16", "utf-16-le"])
 def test_a_table_in_another_encoding_is_read(tmp_path, encoding):
     table = tmp_path / "x_events.tsv"
