@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mvpa_ts.forecasting.pretrained import forecast_quantiles
+from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.pretrained.base import LEVELS, MOST_SERIES
 from mvpa_ts.windows import FARTHEST_FROM_ZERO
 
@@ -150,8 +150,6 @@ def main() -> None:
         return
     models: dict[str, Forecast] = {"seasonal naive": seasonal_naive}
     if arguments.look and not arguments.quick:
-        from mvpa_ts.forecasting.pretrained import load_base
-
         network = load_base(arguments.model)
         models |= {"panel": pretrained(network, panel=True), "series by series": pretrained(network, panel=False)}
     table = published(folder)

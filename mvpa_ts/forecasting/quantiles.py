@@ -100,21 +100,10 @@ def quantiles_at(forecast: Tensor, levels: Sequence[float], wanted: Sequence[flo
 
 
 def rounded_as_counted(forecast: Tensor, x: Tensor, mask: Tensor) -> Tensor:
-    """Quantiles rounded to the values that a series can take, where it is counted in few equal steps.
+    """Quantiles [B, h, C, Q] rounded to what a series can be, where it is counted: in at most 100 equal steps.
 
-    Quantiles of pieces are whole numbers of pieces. Left between them, the 90 % quantile of what is sold now and then
-    lies below one piece, and a fourth of the values above it. None is negative where no value of the history is.
-
-    Parameters
-    ----------
-    forecast : Tensor, shape (B, h, C, Q)
-    x, mask : Tensor, shape (B, L, C)
-        Histories, and where they are observed. At most 100 equal steps lie between their least and largest value,
-        otherwise nothing is rounded.
-
-    Returns
-    -------
-    Tensor, shape (B, h, C, Q)
+    The 90 % quantile of pieces sold now and then is a whole piece; below one, a fourth of the values would exceed it.
+    Nothing is negative where no value of the history x, [B, L, C], observed where `mask` is True, is.
 
     Examples
     --------
@@ -126,8 +115,8 @@ def rounded_as_counted(forecast: Tensor, x: Tensor, mask: Tensor) -> Tensor:
     """
     values = x.masked_fill(~mask, torch.nan)[:, -_FARTHEST:]
     ordered = values.sort(1).values  # NaN come last
-    least, nothing = ordered[:, :1], torch.full_like(ordered[:, :1], torch.inf)
-    gaps = ordered.diff(dim=1, append=nothing)
+    least = ordered[:, :1]
+    gaps = ordered.diff(dim=1, append=torch.full_like(least, torch.inf))
     span = (values - least).nan_to_num(0.0).amax(1, keepdim=True)
     # Values that differ by less are the same, but for how numbers are stored.
     step = torch.where(gaps > 1e-3 / _MOST_STEPS * span, gaps, torch.inf).amin(1, keepdim=True)

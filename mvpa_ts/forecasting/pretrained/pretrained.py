@@ -192,7 +192,7 @@ def forecast_quantiles(
     forecast = network(x, mask, horizon=horizon, positions=positions, season=repeats, levels=levels)[:, :, ::every]
     if effects is not None:
         forecast = transform.inverse(forecast + effects[:, L:, :, None])
-    if not training:  # no gradient goes through what is rounded
+    if not training:  # what is rounded has no gradient
         forecast = rounded_as_counted(forecast, history, observed)
     return torch.minimum(torch.maximum(forecast, lower), upper)
 
