@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import read_config
 from mvpa_ts.ieeg.commands.classes import SCORES, score_classes
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, check_output_folder, k_of_n
@@ -86,6 +86,8 @@ def main(arguments: list[str]) -> None:
                 f"{first} and {folder} count as two recordings of one subject, {result.subject!r}: if they are of "
                 "different people, or are one recording by two detectors, evaluate them one by one"
             )
+    if options.reference and options.unannotated == "seizure-free":
+        _warn_of_unused(Path(options.reference), folders)
     warn_of_copies([(result.name, result.probabilities) for parts in by_subject.values() for result in parts])
     _warn_of_training_subjects(folders)
     results = [SubjectResult(subject, parts, options.mode, rule) for subject, parts in by_subject.items()]
@@ -158,6 +160,15 @@ def _warn_of_earlier_runs(root: Path, folders: Sequence[Path]) -> None:
                 f"the last `mvpformer detect` failed on {folder.name}: {folder} holds the results of an earlier run, "
                 "which are scored here. Run detect on it again, or remove the folder"
             )
+
+
+def _warn_of_unused(root: Path, folders: Sequence[Path]) -> None:
+    """Warn of references that belong to no recording by their names, as that of "P1" to "p1"."""
+    known = {pattern for folder in folders for pattern in _patterns(folder.name)}
+    tables = [path for path in sorted(root.rglob("*.tsv")) if not (path.parent / PROBABILITIES).exists()]
+    unused = [str(path) for path in tables if not {path.name, f"{path.parent.name}/{path.name}"} & known]
+    if unused:
+        warn(f"tables below --reference belong to no recording here, and are not read: {listed(unused)}")
 
 
 def _detect_first(root: Path) -> str:

@@ -53,6 +53,8 @@ _SEIZURE = re.compile(
 )
 # As above, where it stands beside another word: "kris" is of crisis, Krise and Krisen.
 _NAMED = r"(?:sz|seizure|i[ck]tal|anf[aä]ll|kris|cris)"
+# What may stand between "no" and it.
+_KINDS = r"(?:(?:an?|any|definite|clear|obvious|apparent|certain|electro\w+|clinical|focal|typical|further)[ _-]+)"
 # What is told of days and hours ago; not of minutes, as a nurse may mark a seizure that she saw begin. A warning may
 # quote what is in groups.
 _PAST = (
@@ -70,25 +72,28 @@ _DOUBTED = re.compile(
     r"\b(?:possibl[ey]|poss\.?|probabl[ey]|likely|questionable|suspect(?:ed)?|maybe|unsure|not[ _-]sure[ _-]if"
     r"|m[öo]gliche[rs]?|wahrscheinliche[rs]?|fragliche[rs]?|verdacht[ _-]auf|v\. ?a\."
     rf"|posible)[ _-]+(?:\w+[ _-]+)?{_NAMED}\w*|\?[ )]*{_NAMED}\w*|\b{_NAMED}\w*[ (]{{0,2}}\?"
-    rf"|\b{_NAMED}s?[ _-](?:detect\w*|button|like|mimic\w*|art[ei]fact\w*)",
+    rf"|\b{_NAMED}s?[ _-](?:detect\w*|button|like|mimic\w*|fp\b)"
+    rf"|\b{_NAMED}s?[ ,_-]*\(?(?:art[ei]fact|(?:not[ _-]|un)confirmed)\w*"
+    rf"|\bnot[ _-]\w+ly[ _-](?:an?[ _-])?{_NAMED}\w*",
     re.IGNORECASE,
 )
 _NOT_SEIZURE = re.compile(
     rf"{_DOUBTED.pattern}|{_TOLD.pattern}|(?:inter|post|pre|peri|pr[äa])[ _-]*i[ck]tal"
     r"|\b(?:keine?|ohne|nach|vor|pas[ _-]de|sans|apr[èe]s|avant|sin|despu[ée]s[ _-]de|no|non|not|never|without|\w+n't"
-    r"|rule[ _-]out|r/o|after|before|since|post|pre|last|previous|prior|test|false|history[ _-]of|h/o"
+    r"|rule[ _-]out|r/o|den(?:y|ies|ied)|absence[ _-]of|no[ _-]se[ _-]\w+|(?:not|n't)[ _-]ha(?:ve|d|ving)|after|before"
+    r"|since|post|pre|last|previous|prior|test|false|history[ _-]of|h/o"
     r"|(?:no|without)[ _-](?:evidence|signs?|history)[ _-]of|no[ _-]\w+[ _-](?:or|and)|not[ _-]an?)[ _-]+"
-    rf"(?:\w+[ _-]+)?{_NAMED}|anfallsfrei|bckg|(?:sz|seizure)[ _-]?free|free[ _-]of[ _-]{_NAMED}"
+    rf"(?:\w+[ _-]+)?{_KINDS}{{0,2}}{_NAMED}|anfallsfrei|bckg|(?:sz|seizure)[ _-]?free|free[ _-]of[ _-]{_NAMED}"
     # Attacks that are no epilepsy, as the Temple University's nesz.
     r"|(?:anti|non[ _-]?epileptic|psychogenic|dissociative|pseudo)[ _-]*(?:sz|seizure)"
     r"|(?:sz|seizure)s?(?:[ _-]+(?:is|was|were))?[ _:-]+(?:ruled[ _-]out|excluded|unlikely|absent|none|nil"
     # "Seizure no 3" is a number, and "seizure 0" may be.
-    r"|not[ _-]seen|no(?!\.?[ _-]?\w))|(?:sz|seizure)s?[ ]?[:=][ ]?(?:0|no|false)\b|\b0 (?:sz|seizure)"
+    r"|not[ _-]seen|no(?!\.?[ _-]?\w))|(?:sz|seizures?|i[ck]tal)[ ]?[:=][ ]?(?:0|no|none|false)\b|\b0 (?:sz|seizure)"
     # A detector's own, as of `Detection.to_annotations`: taken for the truth, it would be scored against itself.
     r"|\bdetected[ _-](?:\w+[ _-])?(?:sz|seizure)"
     # Words that come with seizures but mean something else. One separator only: "seizure - medication given" is one.
-    r"|(?:sz|seizure)s?[ _-](?:medic|meds?\b|drug|treatment|prophyla|predict|forecast|horizon|risk|probab|likelihood|"
-    r"threshold|onset[ _-]zone|precaution|protocol|control|history|diary|log\b)"
+    r"|(?:sz|seizure)s?[ _-](?:medic|meds?\b|drug|treatment|prophyla|predict|forecast|horizon|risk|probab|likelihood"
+    r"|video|clip|threshold|onset[ _-]zone|precaution|protocol|control|history|diary|log\b)"
     r"|\bictal[ _-]onset[ _-](?:zone|area|channel|contact)",
     re.IGNORECASE,
 )
@@ -99,23 +104,30 @@ _BACKGROUND = re.compile(
 # "on", "off" and "over" are also prepositions: they mark a time only where no word follows ("sz over", not "seizure
 # over left temporal").
 _START = re.compile(
-    r"(?:^|[^a-z])(?:(?:starts?|started|onset|begins?|began|beginning|beginn|d[ée]but|inicio)(?:[^a-z]|$)"
+    r"(?:^|[^a-z])(?:(?:starts?|started|onset|begins?|began|beginning|beginn|d[ée]but|in[ií]cio|inizio|начал\w*)(?:[^a-z]|$)"
     r"|on(?![a-z]|[ _-]+[a-z]))|anfalls?(?:beginn|start)(?:[^a-z]|$)",
     re.IGNORECASE,
 )
 _END = re.compile(
     r"(?:^|[^a-z])(?:(?:ends?|ended|offset|stops?|stopped|finish(?:es|ed)?|ceases?|ceased|cessation|termination"
-    r"|terminated|ende|fin)(?:[^a-z]|$)|(?:off|over)(?![a-z]|[ _-]+[a-z]))|anfalls?ende(?:[^a-z]|$)",
+    r"|terminat(?:ed|es)|t[ée]rmino|ende|einde|vorbei|fin|fine crisi|fim|final de|arr[êe]t|кон(?:ец|ца))(?:[^a-z]|$)"
+    r"|(?:off|over)(?![a-z]|[ _-]+[a-z]))|anfalls?ende(?:[^a-z]|$)",
     re.IGNORECASE,
 )
 
 # Where the start of a seizure was seen: in the EEG (1) or in what the patient does (2), often half a minute later.
 _VIEW = re.compile(r"\b(?:(s?i?eeg|electr)|(clin|behav|semiolog))", re.IGNORECASE)
+# Numbers of seizures: the end of another one does not end this one.
+_NUMBER = re.compile(rf"\b{_NAMED}\w*[ _-]*(?:no\.?|nr\.?|#)?[ _-]*(\d+)\b", re.IGNORECASE)
+# A seizure that has begun spreads.
+_GOES_ON = re.compile(r"generali[sz]|spread|propagat|evol|continu|ongoing", re.IGNORECASE)
 # With no other word beside it, an end is as a rule that of the seizure.
 _ALONE = re.compile(r"(?:(?:s?i?eeg|clin|electr)[a-z]*[ _-]+)?\w+", re.IGNORECASE)
 
 WORDS_NOT_TAKEN = "these words are not taken for seizures"
-_NAME_WORDS = "name them with --seizure-words in a command, or seizure_words=[...] in Python"
+_NAME_WORDS = (
+    "name them with --seizure-words in a command (in finetune --data.seizure_words), or seizure_words=[...] in Python"
+)
 # Words that may well mean a seizure but are not taken for one: a fit, an absence and an event are much else too.
 _DOUBTFUL = re.compile(
     r"\w*(?:krampf|convuls|konvuls|tonic|tonisch|clon|klon|attack|absence|absenz|paroxysm|spasm|epilep|ictus|seiz"
@@ -162,7 +174,9 @@ def _plain(text: str) -> str:
     """A text with plain letters, dashes and single spaces: word processors and other systems write many kinds."""
     letters = [letter for letter in unicodedata.normalize("NFKC", text) if unicodedata.category(letter) != "Cf"]
     dashed = ("-" if unicodedata.category(letter) == "Pd" else letter for letter in letters)
-    return " ".join("".join(dashed).replace("’", "'").split())
+    # "SzOnset" and "EEGOnset" are two words.
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})", " ", "".join(dashed))
+    return " ".join(apart.replace("’", "'").split())
 
 
 def is_background(text: str) -> bool:
@@ -228,6 +242,8 @@ def seizures_from_events(
     seizure_events = sorted([*{event for event in stated if event[1] == 0}, *(e for e in stated if e[1] != 0)])
     if early := [onset for onset, length, _ in seizure_events if onset < 0 < onset + length]:
         warn(f"{name}: the seizure at {early[0]:g} s begins before the recording and counts from its first sample on")
+    if late := [onset for onset, length, _ in seizure_events if onset < duration < onset + length - 1.0]:
+        warn(f"{name}: the seizure at {late[0]:g} s ends after the recording, and counts up to its last sample")
 
     def close(start: float | None, length: float, until: float) -> None:
         if start is None:
@@ -255,6 +271,12 @@ def seizures_from_events(
     for onset, length, text in seizure_events:
         starts = bool(_START.search(text))
         ends = bool(_END.search(text)) and not starts
+        if open_at is not None and length == open_length == 0 and not (starts or ends) and _GOES_ON.search(text):
+            continue
+        numbers = {match[1] for match in map(_NUMBER.search, (open_text, text)) if match}
+        if ends and open_at is not None and len(numbers) > 1:
+            close(open_at, open_length, onset)
+            open_at = None
         if open_at is None and not ends:
             close_waiting()
         if ends:
@@ -264,7 +286,7 @@ def seizures_from_events(
                 spans[-1] = (waiting.pop()[0], onset)
             else:
                 warn_left_out(f"{name}: the end of a seizure at {onset:g} s has no start and is left out")
-            open_at = None
+            open_at, open_text = None, ""
         elif length > 0 and not starts:
             if open_length > 0:
                 close(open_at, open_length, onset)
@@ -361,8 +383,8 @@ def stated_seizures(
         return None
     seizures = seizures_from_events(events, duration, open_seconds, name, words=words)
     _warn_of_background(events, seizures, duration, name)
-    # An end without a start, or a start that is left out, says that there is one somewhere.
-    lost = not seizures and any(0 <= onset <= duration and is_seizure(text, words) for onset, _, text in events)
+    # An end without a start, a start that is left out, or times of another clock say that there is one somewhere.
+    lost = not seizures and any(is_seizure(text, words) for _, _, text in events)
     return None if lost else seizures
 
 
@@ -556,6 +578,9 @@ def read_rows(path: Path, words: Sequence[str] = ()) -> list[Row]:
                 length = offset - onset
                 if length < 0:
                     raise ValueError(f"its {end} lies before its onset")
+            if length == 0:  # of a point with an end beside it, the end is meant
+                with suppress(ValueError):
+                    length = max(0.0, (_seconds(row, end) or onset) - onset)
             if length is not None and length < 0:
                 raise ValueError(f"a duration must not be negative, got {length:g}")
         except ValueError as error:

@@ -245,7 +245,9 @@ def read_participant(root: Path, subject: str) -> dict[str, Any]:
     if not table.is_file():
         return {}
     try:
-        rows = [row for row in read_tsv(table, ("participant_id",)) if row["participant_id"] == subject]
+        rows = read_tsv(table, ("participant_id",))
+        # Some leave out the "sub-" that BIDS asks for.
+        rows = [row for row in rows if f"sub-{row['participant_id'].removeprefix('sub-')}" == subject]
         if any(row != rows[0] for row in rows):
             raise ValueError(f"{table} has several rows of {subject}, which differ: leave the right one")
     except (ValueError, OSError) as error:  # age and sex score nothing: no recording is left unread for them

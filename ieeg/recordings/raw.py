@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mvpa_ts.checks import grouped, listed, warn
 from mvpa_ts.ieeg.events import Floats
-from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, stated_seizures
+from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, is_seizure, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import OTHER_TYPE, natural_order, not_eeg, plain_name
 from mvpa_ts.ieeg.recordings.edf import check_rates
 from mvpa_ts.ieeg.recordings.guards import damage_is_an_error, warn_left_out
@@ -139,6 +139,8 @@ def recording_from_raw(
     if seizures is None:
         duration = raw.n_times / raw.info["sfreq"]
         seizures = stated_seizures(events, duration, open_seconds, name, words=seizure_words)
+    if both := [f"{onset:g}" for onset, _, text in events if bad_spans([(0.0, 1.0, text)]) and is_seizure(text)]:
+        warn(f"{name}: BAD stretches that name a seizure are not scored, and count as seizures: at {listed(both)} s")
     spans, marks = _bad_marks(raw, kept)
     if marks:
         marked = ", ".join(dict.fromkeys(raw.ch_names[channel] for channel, *_ in marks))

@@ -542,10 +542,24 @@ def read_classes(
     if table is not None:
         settings = recording.name, recording.duration, recording.sfreq
         spans = read_spans(table, classes, *settings, cut_short=truncated == "read")
-    if any(spans.values()) or raw is None:
+    if raw is None:
         return spans
     marks = [(mark["onset"] - raw.first_time, mark["duration"], str(mark["description"])) for mark in raw.annotations]
-    return class_spans(marks, classes, recording.name, recording.duration)
+    if not any(spans.values()):
+        return class_spans(marks, classes, recording.name, recording.duration)
+    with warnings.catch_warnings(action="ignore"):
+        own = class_spans(marks, classes, recording.name, recording.duration)
+    differ = [
+        f"{label} at {max(on, onset):g} s"
+        for label, mine in own.items()
+        for on, off in mine
+        for other, theirs in spans.items()
+        for onset, offset in theirs
+        if other != label and on < offset and off > onset
+    ]
+    if differ:
+        warn_left_out(f"{table} is believed, and contradicts the annotations in the file: {listed(differ)}")
+    return spans
 
 
 def _sidecar_seizures(

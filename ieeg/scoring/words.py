@@ -65,9 +65,10 @@ def in_words(results: Sequence[SubjectResult]) -> tuple[str, ...]:
         verb = "is" if annotated == 1 else "are"
         sentences.append(f"{counted(annotated, 'seizure')} {verb} annotated; in the scores of events {rules}.")
     if skipped := sum(result.seizures_skipped for result in results):
-        verbs = ("lies", "counts") if skipped == 1 else ("lie", "count")
+        verbs = ("lies", "counts", "it") if skipped == 1 else ("lie", "count", "them")
         sentences.append(
-            f"{counted(skipped, 'annotated seizure')} {verbs[0]} where nothing was scored and {verbs[1]} as missed."
+            f"{counted(skipped, 'annotated seizure')} {verbs[0]} where nothing was scored and {verbs[1]} as missed, "
+            f"unless an event beside {verbs[2]} counts as a find."
         )
     for answer, said in TRAINED_ON.items():
         if trained := [result.subject for result in results if result.in_training == answer]:

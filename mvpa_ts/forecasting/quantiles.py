@@ -118,8 +118,8 @@ def rounded_as_counted(forecast: Tensor, x: Tensor, mask: Tensor) -> Tensor:
     least = ordered[:, :1]
     gaps = ordered.diff(dim=1, append=torch.full_like(least, torch.inf))
     span = (values - least).nan_to_num(0.0).amax(1, keepdim=True)
-    # Values that differ by less are the same, but for how numbers are stored.
-    step = torch.where(gaps > 1e-3 / _MOST_STEPS * span, gaps, torch.inf).amin(1, keepdim=True)
+    # Values that differ by less of their size are the same, but for how numbers are stored.
+    step = torch.where(gaps > 1e-5 * ordered.abs(), gaps, torch.inf).amin(1, keepdim=True)
     number = (span / step).round()
     places = (values - least) / span * number
     beside = (places - places.round()).abs().nan_to_num(0.0).amax(1, keepdim=True)

@@ -98,6 +98,7 @@ def test_what_is_not_counted_stays():
         torch.full((1, 60, 1), 3.0),  # of a constant nobody knows the step
         counts * 40.0 + torch.arange(60.0)[None, :, None],  # more than a hundred steps
         between,
+        torch.where(torch.arange(60)[None, :, None] == 8, 1e9, between),  # beside it all others look alike
     ):
         assert torch.equal(rounded_as_counted(forecast, values, observed), forecast)
     assert torch.equal(rounded_as_counted(forecast, between, observed & (between != 2.31)), forecast.round())

@@ -114,7 +114,7 @@ def test_disconnected_time_is_stated_and_not_scored(model, tmp_path):
     assert row["segment_precision"] == pytest.approx(1 / 24)
     assert "hours_skipped" in (tmp_path / "scores" / "groups.csv").read_text()
     page = (tmp_path / "scores" / "cohort.md").read_text()
-    assert "1 annotated seizure lies where nothing was scored and counts as missed." in page
+    assert "1 annotated seizure lies where nothing was scored and counts as missed, unless an event beside" in page
 
 
 def test_reference_from_elsewhere(results, tmp_path, capsys):
@@ -272,6 +272,9 @@ def test_a_reference_that_states_nothing(results, tmp_path, capsys):
             assert main([*map(str, options), "--unannotated", "seizure-free"]) == 0
     table.write_text("onset\tduration\teventType\n0\t180\tseizure-free\n")
     assert run(*options) == 0
+    table.rename(table.with_name("s02_Session0.tsv"))
+    with pytest.warns(UserWarning, match="belong to no recording here, and are not read: .*s02_Session0.tsv$"):
+        assert main([*map(str, options), "--unannotated", "seizure-free"]) == 0
 
 
 def test_a_single_recording_is_counted_in_the_singular(results, tmp_path, capsys):

@@ -47,6 +47,13 @@ def test_marks_of_the_file_and_of_the_table_beside_it(tmp_path):
     assert read_detection(tmp_path / "all" / "night").skipped == ()
 
 
+def test_a_bad_stretch_that_names_a_seizure_is_said(tmp_path):
+    write(tmp_path / "night.edf", [(12.0, 6.0, "BAD_seizure")])
+    with pytest.warns(UserWarning, match="BAD stretches that name a seizure are not scored, .*: at 12 s"):
+        recording = read_recording(tmp_path / "night.edf")
+    assert (recording.bad_spans, recording.seizures) == (((12.0, 18.0),), ((12.0, 18.0),))
+
+
 def test_other_marks_keep_what_was_stored(tmp_path):
     recording = simulate_recording("S01", num_channels=2, duration=60.0, num_seizures=0)
     detector = BaselineDetector("line-length")

@@ -180,7 +180,7 @@ def test_the_subject_of_a_data_set_without_its_description(tmp_path):
     folder.mkdir(parents=True)
     path = folder / "sub-07_ses-2_task-x_ieeg.edf"
     edfio.Edf([contact(number, f"A{number}") for number in (1, 2, 3)]).write(path)
-    (tmp_path / "participants.tsv").write_text("participant_id\tage\tsex\nsub-07\t41\tf\n")
+    (tmp_path / "participants.tsv").write_text("participant_id\tage\tsex\n07\t41\tf\n")  # without "sub-", too
     (folder.parent / "sub-07_ses-2_scans.tsv").write_text(
         f"filename\tacq_time\nieeg\\{path.name}\t2021-03-01T10:00:00\n"
     )
