@@ -319,7 +319,7 @@ class PanelModel(HostOverrides):
         Returns
         -------
         pandas.DataFrame
-            Columns unique_id, covariate, effect, lower, upper.
+            Columns unique_id, covariate, effect, lower, upper. Of a category, such as ``"kind=b"``, against the first.
 
         Raises
         ------
@@ -328,11 +328,17 @@ class PanelModel(HostOverrides):
         """
         if not (names := self._known_numbers):
             raise ValueError(f"effects needs covariates: {self} has no column of numbers in futr_exog_list")
+        if lacking := [name for name in self.futr_cat_exog_list if name not in df.columns]:
+            raise ValueError(f"df lacks the column {lacking[0]!r} of futr_exog_list")
         check_frame("df", df, id_col="unique_id", time_col="ds", target_col="y", exogenous=names, others=False)
         if freq is not None:
             check_freq(df["ds"], freq)
         polars = not isinstance(df, pd.DataFrame)
         df = pd.DataFrame(df.to_dict(as_series=False)) if polars else df
+        for column in self.futr_cat_exog_list:
+            _, *others = sorted(df[column].dropna().unique(), key=str)
+            df = df.assign(**{f"{column}={kind}": (df[column] == kind).where(df[column].notna()) for kind in others})
+            names = [*names, *(f"{column}={kind}" for kind in others)]
         dates = {name: rows.to_numpy() for name, rows in df.sort_values("ds").groupby("unique_id", observed=True)["ds"]}
         check_twice("df", FrameIndex([*dates], [*dates.values()], polars=polars))
         masked = ["available_mask"] if "available_mask" in df.columns else []
@@ -559,6 +565,10 @@ def inputs_of(batch: dict[str, Any], order: Tensor) -> tuple[Tensor, Tensor, Ten
         None if batch[name] is None else rearrange(batch[name][..., order], "b f l n -> b l n f")
         for name in ("hist_exog", "futr_exog")
     )
+    if (x.isnan() & observed).any():  # neuralforecast refuses such rows itself
+        raise ValueError(
+            "series must have no NaN, which this host does not mark as missing: in darts fill_missing_values"
+        )
     return x[..., order], observed[..., order], historic, future
 
 

@@ -278,6 +278,8 @@ def _saved_whole(save: Method, host: NeuralForecast, path: str, *args: Any, **kw
 @replacing(NeuralForecast, "_encode_categoricals")
 def _encoded_known(encode: Method, host: NeuralForecast, df: Any) -> Any:
     for column in {*host.categorical_vocab_} & {*df.columns}:
+        if isinstance(getattr(df[column], "dtype", None), pd.CategoricalDtype):  # the host writes numbers into it
+            df = df.assign(**{column: df[column].astype(object)})
         known = host.categorical_vocab_[column]
         if new := [value for value in pd.Series(df[column].unique()).dropna() if value not in known]:
             warn(

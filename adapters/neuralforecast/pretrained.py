@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Mapping, Sequence, Sized
+from functools import partial
 from typing import Any
 
 import torch
 from neuralforecast.common._base_model import BaseModel
-from neuralforecast.losses.pytorch import MAE, HuberMQLoss, MQLoss, QuantileLoss
+from neuralforecast.losses.pytorch import MAE, MSE, RMSE, HuberMQLoss, IQLoss, MQLoss, QuantileLoss
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -25,6 +27,7 @@ from mvpa_ts.forecasting.pretrained.pretrained import bounds_of
 from mvpa_ts.forecasting.pretrained.seasons import checked_season, season_of
 
 # Arguments of the host that would reach nothing: the network standardises what it reads itself.
+_OF_MEAN = tuple((2 * number + 1) / 40 for number in range(20))  # quantiles whose mean is that of the forecast
 _NOT_READ = ("stat_exog_list", "cat_emb_dim", "exclude_insample_y", "scaler_type")
 
 
@@ -153,13 +156,17 @@ class PretrainedMVPA(PanelModel):
         check_flags(self, "ordered", "start_padding_enabled")
         if self.hist_exog_list and channel_positions is not None:
             raise ValueError("hist_exog_list must be left out with channel_positions: its columns lie nowhere")
+        # A loss of squares asks for the mean.
+        self._mean = isinstance(loss, (MSE, RMSE))
         self._levels = sorted(set(levels))
         self._columns = [self._levels.index(level) for level in levels]
         self.network = network
         # Its rate is small already, so it is not lowered. The choice among simple forecasts, which takes the place of
         # the linear path, learns far faster.
         settings = training_of(training, learning_rate, full_rate_steps=None)
-        self._training = HostTraining(settings, linear_ratio=QUICK_RATE, on_linear_path=lambda name: name in QUICK)
+        self._training = HostTraining(
+            settings, linear_ratio=QUICK_RATE, on_linear_path=partial(operator.contains, QUICK)
+        )
 
     def forward(self, windows_batch: dict[str, Any]) -> Tensor:
         """Forecast the host's windows, [B, h, N·m] in the layout that the loss takes apart."""
@@ -183,6 +190,7 @@ class PretrainedMVPA(PanelModel):
             bounded=self.bounded,
         )
         output = quantiles[..., self._columns][:, :, view.order.argsort()]
+        output = output.mean(3, keepdim=True) if self._mean else output
         self._training.note_forecast(output if self.training else None)
         return losses.flattened(output, self.loss)
 
@@ -252,9 +260,13 @@ def _refuse(options: Mapping[str, Any]) -> None:
 
 
 def _levels(loss: nn.Module) -> tuple[float, ...] | None:
-    """Quantiles that a loss of the host wants, in its order; the median for a point; None for distributions."""
+    """Quantiles that a loss of the host wants, in its order; of a point those of mean or median; None for others."""
     if isinstance(loss, (MQLoss, HuberMQLoss)):
         return tuple(round(float(level), 6) for level in loss.quantiles)
+    if isinstance(loss, IQLoss):  # a quantile that is drawn anew
+        return None
     if isinstance(loss, QuantileLoss):
         return (float(loss.q),)
-    return None if losses.scaled_by_host(loss) or loss.outputsize_multiplier != 1 else (0.5,)
+    if losses.scaled_by_host(loss) or loss.outputsize_multiplier != 1:
+        return None
+    return _OF_MEAN if isinstance(loss, (MSE, RMSE)) else (0.5,)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
-from mvpa_ts.forecasting.pretrained.gaps import carried_on
+from mvpa_ts.forecasting.pretrained.gaps import between, carried_on
 from mvpa_ts.forecasting.pretrained.simple_forecasts import filled
 
 
@@ -75,3 +75,39 @@ def test_intervals_widen_with_the_steps_since_a_series_stopped(gap):
     truth = walks[:, 512:]
     held = (truth >= quantiles[..., 0]) & (truth <= quantiles[..., -1])
     assert 0.6 < held.float().mean() < 0.95
+
+
+def test_gaps_are_filled_from_the_season_or_from_the_line_whichever_errs_less():
+    steps, draws = torch.arange(210.0), torch.Generator().manual_seed(3)
+    week = 5.0 * torch.sin(2 * torch.pi * steps / 7) + 0.1 * steps
+    slow = (0.1 * torch.randn(210, generator=draws)).cumsum(0)
+    x, observed = torch.stack([week, slow]), torch.rand(2, 210, generator=draws) > 0.3
+    observed[:, [0, -1]] = True
+    filled = between(x.masked_fill(~observed, 99.0), observed, torch.tensor([[7, 1], [7, 1]]))
+    assert torch.equal(filled[observed], x[observed])
+    line = np.interp(steps, steps[observed[1]], slow[observed[1]])  # numpy's, as an independent truth
+    np.testing.assert_allclose(filled[1], line, atol=1e-5)
+    missed = (filled[0] - week).abs()
+    assert (missed > 1e-4).float().mean() < 0.05
+    assert missed.max() <= 3 * 0.7 + 1e-4  # where one side is all there is; the line misses by 5
+    observed[:, :40] = observed[:, 190:] = False
+    ends = between(x, observed, torch.tensor([[7, 1], [7, 1]]))
+    assert torch.equal(ends[:, :40], x[:, :40])  # what lies outside is not between
+    assert torch.equal(ends[:, 190:], x[:, 190:])
+    for few in (0, 1, 2):
+        seen = torch.arange(5)[None] < few
+        assert between(torch.ones(1, 5), seen, torch.tensor([[3, 1]])).isfinite().all()
+
+
+def test_scattered_gaps_leave_the_season():
+    steps, draws = torch.arange(314.0), torch.Generator().manual_seed(0)
+    wave = torch.sin(2 * torch.pi * (steps[:, None] / 7 + torch.rand(12, generator=draws)))
+    y = 100.0 + 20.0 * wave + 4.0 * torch.randn(314, 12, generator=draws)
+    missing = torch.rand(300, 12, generator=draws) < 0.4
+    with torch.no_grad():
+        whole, holes = (
+            forecast_quantiles(load_base("base"), history[None], horizon=14, season=7)[0, ..., 4]
+            for history in (y[:300], y[:300].masked_fill(missing, torch.nan))
+        )
+    errors = [(forecast - y[300:]).abs().mean() for forecast in (whole, holes)]
+    assert errors[1] < 1.25 * errors[0]  # twice the error, were each gap filled by the value before it

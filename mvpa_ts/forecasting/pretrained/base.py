@@ -27,7 +27,7 @@ from mvpa_ts.forecasting.pretrained.attention import PanelAttention, PanelBlock
 from mvpa_ts.forecasting.pretrained.configuration import BaseConfig
 from mvpa_ts.forecasting.pretrained.cycle_profile import cycle_profile, cycles_of
 from mvpa_ts.forecasting.pretrained.direct_regression import direct_regression
-from mvpa_ts.forecasting.pretrained.gaps import carried_on, change_since_end
+from mvpa_ts.forecasting.pretrained.gaps import between, carried_on, change_since_end
 from mvpa_ts.forecasting.pretrained.jumps import cleaned
 from mvpa_ts.forecasting.pretrained.layout import ROWS, Layout, layout
 from mvpa_ts.forecasting.pretrained.power_transform import PowerTransform
@@ -434,6 +434,9 @@ class BaseForecaster(nn.Module):
             values, seen = (rearrange(tensor, "(b c) l -> b c l", c=channels) for tensor in (values, mask))
             values = carried_on(values, seen).flatten(0, 1)
         periods, strength = seasons_of_panel(values, first, channels, hint)
+        if torch.compiler.is_compiling() or not mask.all():
+            values = between(values, mask, periods)
+            periods, strength = seasons_of_panel(values, first, channels, hint)
         near = min(horizon, max(self.origins))
         # What was not observed is no truth: where a sensor has failed, its last value repeats and would look right.
         counted = values.masked_fill(~mask, torch.nan)

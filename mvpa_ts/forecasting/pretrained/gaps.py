@@ -1,4 +1,7 @@
-"""Series that stop before the rest of their panel, carried on to its end by what the others show.
+"""Gaps within series, filled by what lies around them; and series that stop before the rest of their panel, carried on.
+
+A value that is missing is likely between those beside it, or like those a season before and after: the way that errs
+least on the steps that are observed fills the gaps of a series.
 
 A sensor that has failed repeats its last value where gaps are filled by it, and every forecast would start from there.
 So a ridge regression on the series' own lags and on those series that are still there, also at the steps after, goes on
@@ -20,9 +23,46 @@ OTHERS, LAGS = 6, 16
 """Series that are read, and steps of the own past, of theirs, and of theirs ahead."""
 LEAST_OBSERVED = 64
 """Steps that a series spans at least, so that something can be learnt about it."""
+_SEASONS = 3  # before and after a gap that are looked at
 _AT_ONCE = 64  # series; more would take memory
 _MOST = 5.0  # standard deviations: one outlier is not to decide for a series
 _BOUND = 20.0
+
+
+def between(x: Tensor, observed: Tensor, periods: Tensor) -> Tensor:
+    """Series [N, L] whose gaps between observed steps are filled from steps beside them, or seasons [N, p] apart."""
+    step = torch.arange(x.shape[1], device=x.device)
+    last = torch.where(observed, step, -1).cummax(1).values
+    following = torch.where(observed, step, x.shape[1]).flip(1).cummin(1).values.flip(1)
+    gap = (last >= 0) & (following < x.shape[1]) & ~observed
+    sides = (F.pad(last, (1, 0), value=-1)[:, :-1], F.pad(following, (0, 1), value=x.shape[1])[:, 1:])
+    ways = [_of_both(x, *sides)]
+    for period in periods.T[..., None]:
+        places = [_nearest(observed, step + sign * period * torch.arange(1, 1 + _SEASONS)[:, None, None].to(step))
+                  for sign in (-1, 1)]  # fmt: skip
+        ways.append(torch.where(period > 1, _of_both(x, *places), torch.nan))
+    guesses = torch.stack(ways)
+    errors = (guesses - x).abs().masked_fill(~observed, torch.nan).nanmean(2)
+    best = errors.nan_to_num(torch.inf).argmin(0)
+    chosen = guesses.gather(0, best[None, :, None].expand(1, -1, x.shape[1]))[0]
+    return torch.where(gap, torch.where(chosen.isnan(), ways[0], chosen), x)
+
+
+def _nearest(observed: Tensor, places: Tensor) -> Tensor:
+    """The first observed of some places [k, N, L] of each step, −1 where none is."""
+    inside = (places >= 0) & (places < observed.shape[1])
+    seen = inside & observed.expand(places.shape).gather(2, places.clamp(0, observed.shape[1] - 1))
+    return torch.where(seen.any(0), places.gather(0, seen.to(torch.uint8).argmax(0, keepdim=True))[0], -1)
+
+
+def _of_both(x: Tensor, before: Tensor, after: Tensor) -> Tensor:
+    """Values on the line through those of two places of each step, [N, L]; of one place, its value; NaN of none."""
+    step, L = torch.arange(x.shape[1], device=x.device), x.shape[1]
+    there = [(place >= 0) & (place < L) for place in (before, after)]
+    low, high = (x.gather(1, place.clamp(0, L - 1)) for place in (before, after))
+    share = ((step - before) / (after - before).clamp(min=1)).to(x.dtype)
+    value = torch.where(there[0] & there[1], low + share * (high - low), torch.where(there[0], low, high))
+    return torch.where(there[0] | there[1], value, torch.nan)
 
 
 def carried_on(x: Tensor, observed: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvpa_ts.checks import read_fields, warn
+from mvpa_ts.checks import listed, read_fields, warn
 from mvpa_ts.files import read_config
 from mvpa_ts.forecasting.pretrained.base import (
     LEAST_STEPS,
@@ -250,15 +250,18 @@ def _effects(x: Tensor, mask: Tensor, future: Tensor, horizon: int, names: Seque
 
 def _warn_of_range(future: Tensor, length: int, names: Sequence[str]) -> None:
     lowest, highest = future[:, :length].amin(1), future[:, :length].amax(1)
-    varied = highest > lowest  # what never varied has no effect, wherever it goes
+    varied = highest > lowest
+    names = [*names, *(f"number {index}" for index in range(len(names), future.shape[3]))]
+    new = ((future[:, length:] != lowest[:, None]).any(1) & ~varied).any((0, 1))
+    if constant := [name for name, changes in zip(names, new.tolist(), strict=False) if changes]:
+        warn(f"covariates that never vary in their history have no effect, whatever comes: {listed(constant)}")
     spread = torch.where(varied, highest - lowest, torch.inf)
     over = torch.maximum(future[:, length:].amax(1) - highest, lowest - future[:, length:].amin(1)) / spread
     for index, distance in enumerate(over.amax((0, 1)).tolist()):
         if distance > BEYOND:
-            name = names[index] if index < len(names) else f"number {index}"
             warn(
-                f"the covariate {name} goes {distance:.2g} times its range over what its history holds: it counts as "
-                f"{BEYOND:g} times the range over it"
+                f"the covariate {names[index]} goes {distance:.2g} times its range over what its history holds: it "
+                f"counts as {BEYOND:g} times the range over it"
             )
 
 

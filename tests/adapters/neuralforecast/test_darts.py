@@ -46,6 +46,18 @@ def test_the_pretrained_forecaster_trains_nothing_and_forecasts_what_its_network
     np.testing.assert_allclose(forecast, median.detach().numpy(), atol=1e-5)
 
 
+@pytest.mark.parametrize(("model", "epochs"), [(MVPA, 1), (PretrainedMVPA, 0)])
+def test_missing_values_that_darts_does_not_mark_are_named(model, epochs):
+    panel = season(148, 2)
+    model = NeuralForecastModel(
+        input_chunk_length=36, output_chunk_length=12, model=model, n_epochs=epochs, pl_trainer_kwargs=QUIET
+    ).fit(panel)
+    values = panel.values()
+    values[-5, 0] = np.nan
+    with pytest.raises(ValueError, match="which this host does not mark as missing: in darts fill_missing_values"):
+        model.predict(12, series=TimeSeries.from_values(values))
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("given", ["channel_order", "channel_positions"])
 def test_places_of_columns_that_darts_names_to_nobody_are_said(given):

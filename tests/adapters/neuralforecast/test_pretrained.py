@@ -1,5 +1,6 @@
 """The pretrained forecaster through neuralforecast."""
 
+import pickle
 from importlib import resources
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from neuralforecast import NeuralForecast
-from neuralforecast.losses.pytorch import MAE, DistributionLoss, MQLoss, QuantileLoss
+from neuralforecast.losses.pytorch import MAE, MSE, RMSE, DistributionLoss, IQLoss, MQLoss, QuantileLoss
 
 from mvpa_ts.adapters.neuralforecast import MVPA
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
@@ -352,3 +353,49 @@ def test_ids_of_every_type_of_polars_are_saved(kind, tmp_path):
     expected, loaded = host.predict(), NeuralForecast.load(str(tmp_path / "model")).predict()
     assert loaded["unique_id"].cast(str).to_list() == expected["unique_id"].cast(str).to_list()
     np.testing.assert_array_equal(loaded["PretrainedMVPA"], expected["PretrainedMVPA"])
+
+
+@pytest.mark.parametrize("loss", [MSE(), RMSE()])
+def test_a_loss_of_squares_gives_the_mean(loss):
+    skewed = panel(6, steps=300)
+    skewed["y"] = np.exp(3.0 + np.random.default_rng(1).normal(size=len(skewed)))
+    mean, median = (fitted(skewed, h=12, loss=of).predict().iloc[:, 2].mean() for of in (loss, MAE()))
+    assert np.exp(3.0) * 0.9 < median < np.exp(3.0) * 1.15
+    assert np.exp(3.5) * 0.8 < mean < np.exp(3.5) * 1.1  # of a log-normal distribution
+
+
+def test_a_loss_that_draws_its_quantile_is_refused():
+    with pytest.raises(ValueError, match=r"loss must be a point loss .* got IQLoss"):
+        MVPA.from_pretrained("base", h=2, loss=IQLoss())
+
+
+def test_a_pickled_forecaster_forecasts_the_same():
+    forecaster = fitted(panel(2), h=3)
+    pd.testing.assert_frame_equal(pickle.loads(pickle.dumps(forecaster)).predict(), forecaster.predict())
+
+
+def test_categories_take_their_share_of_the_effects():
+    draws = np.random.default_rng(0)
+    code = draws.integers(0, 3, 300)
+    sales = panel(1, steps=300).assign(
+        kind=pd.Categorical(np.array(["a", "b", "c"])[code]),
+        x=code + 0.3 * draws.normal(size=300),
+        y=10.0 * code + draws.normal(size=300),
+    )
+    columns = {"futr_exog_list": ["x", "kind"], "cat_exog_list": ["kind"], "categorical_cardinalities": {"kind": 3}}
+    model = MVPA.from_pretrained("small", h=12, **columns, **QUIET)
+    effects = model.effects(sales).set_index("covariate")["effect"]
+    assert effects.to_dict() == pytest.approx({"x": 0.0, "kind=b": 10.0, "kind=c": 20.0}, abs=0.5)
+    with pytest.raises(ValueError, match="df lacks the column 'kind'"):
+        model.effects(sales.drop(columns="kind"))
+    forecaster = NeuralForecast([model], freq="D")
+    forecaster.fit(sales[:-12])
+    forecast = forecaster.predict(futr_df=sales[-12:].drop(columns="y")).iloc[:, 2].to_numpy()
+    assert np.abs(forecast - sales["y"][-12:]).mean() < 2.0
+
+
+def test_a_covariate_that_is_new_ahead_is_said():
+    sales = panel(1).assign(promotion=0.0)
+    forecaster = fitted(sales[:-5], h=5, futr_exog_list=["promotion"])
+    with pytest.warns(UserWarning, match="never vary in their history have no effect, whatever comes: promotion$"):
+        forecaster.predict(futr_df=sales[-5:].drop(columns="y").assign(promotion=1.0))
