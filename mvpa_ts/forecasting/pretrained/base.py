@@ -434,7 +434,8 @@ class BaseForecaster(nn.Module):
             values, seen = (rearrange(tensor, "(b c) l -> b c l", c=channels) for tensor in (values, mask))
             values = carried_on(values, seen).flatten(0, 1)
         periods, strength = seasons_of_panel(values, first, channels, hint)
-        if torch.compiler.is_compiling() or not mask.all():
+        later = torch.arange(L, device=x.device) > first[:, None]
+        if torch.compiler.is_compiling() or (later & ~mask).any():
             values = between(values, mask, periods)
             periods, strength = seasons_of_panel(values, first, channels, hint)
         near = min(horizon, max(self.origins))

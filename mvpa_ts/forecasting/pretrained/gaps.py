@@ -58,11 +58,11 @@ def _nearest(observed: Tensor, places: Tensor) -> Tensor:
 def _of_both(x: Tensor, before: Tensor, after: Tensor) -> Tensor:
     """Values on the line through those of two places of each step, [N, L]; of one place, its value; NaN of none."""
     step, L = torch.arange(x.shape[1], device=x.device), x.shape[1]
-    there = [(place >= 0) & (place < L) for place in (before, after)]
+    has_before, has_after = before >= 0, (after >= 0) & (after < L)
     low, high = (x.gather(1, place.clamp(0, L - 1)) for place in (before, after))
     share = ((step - before) / (after - before).clamp(min=1)).to(x.dtype)
-    value = torch.where(there[0] & there[1], low + share * (high - low), torch.where(there[0], low, high))
-    return torch.where(there[0] | there[1], value, torch.nan)
+    value = torch.where(has_before & has_after, low + share * (high - low), torch.where(has_before, low, high))
+    return torch.where(has_before | has_after, value, torch.nan)
 
 
 def carried_on(x: Tensor, observed: Tensor) -> Tensor:

@@ -252,8 +252,8 @@ def _warn_of_range(future: Tensor, length: int, names: Sequence[str]) -> None:
     lowest, highest = future[:, :length].amin(1), future[:, :length].amax(1)
     varied = highest > lowest
     names = [*names, *(f"number {index}" for index in range(len(names), future.shape[3]))]
-    new = ((future[:, length:] != lowest[:, None]).any(1) & ~varied).any((0, 1))
-    if constant := [name for name, changes in zip(names, new.tolist(), strict=False) if changes]:
+    unseen = ((future[:, length:] != lowest[:, None]).any(1) & ~varied).any((0, 1))
+    if constant := [name for name, ahead in zip(names, unseen.tolist(), strict=False) if ahead]:
         warn(f"covariates that never vary in their history have no effect, whatever comes: {listed(constant)}")
     spread = torch.where(varied, highest - lowest, torch.inf)
     over = torch.maximum(future[:, length:].amax(1) - highest, lowest - future[:, length:].amin(1)) / spread
