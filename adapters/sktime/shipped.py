@@ -51,6 +51,7 @@ class ShippedForecaster:
 
         from mvpa_ts.forecasting.pretrained import forecast_quantiles
 
+        series, ahead = by_the_clock(series, self.horizon)
         # Scaled in double precision first, because large levels with small changes would leave float32.
         values = torch.tensor(scaling.apply(series.values), dtype=torch.float32)[None]
         future = _future(series)
@@ -59,13 +60,13 @@ class ShippedForecaster:
                 self.network,
                 values.nan_to_num(0.0),
                 ~values.isnan(),
-                horizon=self.horizon,
+                horizon=int(ahead.max()) + 1,
                 levels=self.levels,
                 positions=self._positions(values.shape[2], channel_inputs),
                 season=self.season,
-                future=None if future is None else future[None, : len(series.values) + self.horizon],
+                future=None if future is None else future[None, : len(series.values) + int(ahead.max()) + 1],
                 names=list(map(str, self.covariates)),
-            )[0]
+            )[0, ahead]
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
 
     def _positions(self, count: int, channel_inputs: Mapping[str, Any] | None) -> Any:
@@ -102,6 +103,29 @@ class ShippedForecaster:
         from mvpa_ts.forecasting.pretrained import save_base
 
         save_base(self.network, folder, beside=beside)
+
+
+def by_the_clock(series: Series, horizon: int) -> tuple[Series, np.ndarray]:
+    """A series in steps of its local clock, and which of the steps after it are those of the horizon, [h].
+
+    Where the clock is set forward, a step is missing. Where it is set back, the later of two rows stays.
+    """
+    from mvpa_ts.windows import Series
+
+    count = len(series.values)
+    places = series.positions(0, horizon)
+    places = places - places[0]
+    last = int(places[count - 1])
+    usual = np.array_equal(places, np.arange(count + horizon))
+    if usual or places.min() < 0 or last < places[:count].max() or places[count:].min() <= last:  # an hour twice
+        return series, np.arange(horizon)
+    row = np.full(places.max() + 1, -1)
+    row[places] = np.arange(count + horizon)
+    values = np.where(row[: last + 1, None] < 0, np.nan, series.values[row[: last + 1]])
+    features = series.features
+    if features is not None:  # of a step that is missing, those before it
+        features = features[np.maximum.accumulate(row).clip(max=len(features) - 1)]
+    return Series(values, features), places[count:] - last - 1
 
 
 def _future(series: Series) -> Any:

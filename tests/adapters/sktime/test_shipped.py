@@ -204,3 +204,22 @@ def test_columns_known_ahead_are_named_where_they_lack_values_or_go_far():
         forecaster.predict(X=lacking)
     with pytest.warns(UserWarning, match="the covariate price goes .* times its range"):
         forecaster.predict(X=far)
+
+
+@pytest.mark.parametrize("freq", ["h", "30min"])
+@pytest.mark.parametrize(
+    ("begins", "rows"), [("2024-03-20", 11), ("2024-03-20", 8), ("2024-10-16", 11), ("2024-10-16", 10)]
+)
+def test_a_day_follows_the_local_clock_where_it_changes(begins, rows, freq):
+    day = 24 if freq == "h" else 48
+    hours = pd.date_range(begins, periods=(rows + 3) * day, freq=freq, tz="Europe/Berlin")  # in the history, or ahead
+    clock = hours.hour + hours.minute / 60
+    load = pd.Series(10.0 + 5.0 * np.sin(2 * np.pi * clock / 24) + np.where(hours.hour == 8, 4.0, 0.0), hours)
+    load += np.random.default_rng(0).normal(0.0, 0.05, len(load))
+    told = pd.DataFrame({"noise": np.cos(np.arange(len(load)))}, hours)
+    cut = rows * day
+    for X in (None, told):
+        forecaster = base().fit(load[:cut], X=None if X is None else X[:cut], fh=range(1, 3 * day + 1))
+        forecast = forecaster.predict(X=None if X is None else X[cut:])
+        assert forecast.index.equals(load.index[cut:])
+        assert (forecast - load[cut:]).abs().mean() < 0.1  # an hour off, 1.0
