@@ -143,8 +143,7 @@ def command_line() -> CommandParser:
 
 def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
     """Warn where `mvpformer detect` found that the model was trained on a recording's subject."""
-    seen = [folder.name for folder in folders if read_config(folder / RUN)["model"].get("subject_in_training")]
-    if seen:
+    if seen := [folder.name for folder in folders if read_config(folder / RUN)["model"].get("subject_in_training")]:
         warn(
             f"the model was trained on {len(seen)} of {len(folders)} recordings, such as {seen[0]}, or on subjects of "
             "these names: their scores are scores on training data"
@@ -166,8 +165,7 @@ def _warn_of_unused(root: Path, folders: Sequence[Path]) -> None:
     """Warn of references that belong to no recording by their names, as that of "P1" to "p1"."""
     known = {pattern for folder in folders for pattern in _patterns(folder.name)}
     tables = [path for path in sorted(root.rglob("*.tsv")) if not (path.parent / PROBABILITIES).exists()]
-    unused = [str(path) for path in tables if not {path.name, f"{path.parent.name}/{path.name}"} & known]
-    if unused:
+    if unused := [str(path) for path in tables if not {path.name, f"{path.parent.name}/{path.name}"} & known]:
         warn(f"tables below --reference belong to no recording here, and are not read: {listed(unused)}")
 
 

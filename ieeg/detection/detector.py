@@ -104,9 +104,7 @@ class Detector:
         keep_whole(self, 1, "batch_size")
         check_rate(changed_preprocessing(Preprocessing(), preprocessing).sfreq)
         self.device = checked_device(device)
-        self.rules = event_rules(rules)
-        if threshold is not None:
-            self.rules = dataclasses.replace(self.rules, threshold=threshold)
+        self.rules = event_rules(rules, threshold)
         self.model_name: str | None = None
         """What the model was loaded from, without the path before it; of runs/patient/model, "patient"."""
         self.linear: LinearPart | None = None

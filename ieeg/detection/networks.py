@@ -139,8 +139,7 @@ def why_not_finite(networks: Sequence[MVPFormer], place: str) -> str:
     `place` says which signal it was, such as "night1 between 5 and 10 s".
     """
     tensors = [item for network in networks for item in network.state_dict().items()]
-    broken = [name for name, tensor in tensors if not bool(tensor.isfinite().all())]
-    if broken:
+    if broken := [name for name, tensor in tensors if not bool(tensor.isfinite().all())]:
         return (
             f"the model gives no finite probability: {len(broken)} of its tensors hold NaN or infinite values, such as "
             f"{broken[0]}; it diverged in training, or its file is damaged"

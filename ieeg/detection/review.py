@@ -222,8 +222,7 @@ def _best_bias(linear: LinearPart, training: TrainingFeatures) -> LinearPart:
         shift = np.median(others.features[~others.ictal] @ np.subtract(other.weights, linear.weights))
         logits[out] = training.features[out] @ np.asarray(other.weights) + linear.bias - shift
     order = np.argsort(-logits)
-    found = np.cumsum(training.ictal[order])
-    f1 = 2 * found / (np.arange(1, len(order) + 1) + training.ictal.sum())
+    f1 = 2 * np.cumsum(training.ictal[order]) / (np.arange(1, len(order) + 1) + training.ictal.sum())
     best = int(np.argmax(f1[:-1]))
     middle = (logits[order[best]] + logits[order[best + 1]]) / 2
     return dataclasses.replace(linear, bias=linear.bias - float(middle))

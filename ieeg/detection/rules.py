@@ -78,13 +78,13 @@ PAPER_REFERENCE_GAP = 60.0
 RuleName = Literal["szcore", "paper", "none"]
 
 
-def event_rules(rules: RuleName | EventRules) -> EventRules:
-    """The rules of that name, or the rules themselves."""
-    if isinstance(rules, EventRules):
-        return rules
-    if rules not in RULES:
-        raise ValueError(f"rules must be an EventRules or one of {', '.join(RULES)}, got {rules!r}")
-    return RULES[rules]
+def event_rules(rules: RuleName | EventRules, threshold: float | None = None) -> EventRules:
+    """The rules of that name, or the rules themselves; with another threshold, if one is given."""
+    if not isinstance(rules, EventRules):
+        if rules not in RULES:
+            raise ValueError(f"rules must be an EventRules or one of {', '.join(RULES)}, got {rules!r}")
+        rules = RULES[rules]
+    return rules if threshold is None else dataclasses.replace(rules, threshold=threshold)
 
 
 def probabilities_to_events(
@@ -123,9 +123,7 @@ def probabilities_to_events(
     >>> probabilities_to_events(probabilities, [5 * i for i in range(56)], "szcore")
     [(0.0, 75.0), (275.0, 280.0)]
     """
-    chosen = event_rules(rules)
-    if threshold is not None:
-        chosen = dataclasses.replace(chosen, threshold=threshold)
+    chosen = event_rules(rules, threshold)
     values, onsets = checked_segments(probabilities, starts)
     positive = values > chosen.threshold
     positive_starts = onsets[positive]

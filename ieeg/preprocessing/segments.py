@@ -186,8 +186,7 @@ class Segments:
         if any(CHANGES in note for note in self.recording.notes):
             return
         # The middle one of 25 s: shorter artefacts are common.
-        text = changes_in_words(self.recording, self.channel_names, self.starts, self._levels, SEGMENT_SECONDS, 5)
-        if text:
+        if text := changes_in_words(self.recording, self.channel_names, self.starts, self._levels, SEGMENT_SECONDS, 5):
             say(self.recording, text)
 
     def _fill(self, signal: Signal, bad: Floats, segment: int, start: int, stop: int, kept_from: int) -> None:

@@ -92,9 +92,7 @@ class Preprocessing:
 
     def resolve(self, recording: Recording) -> Preprocessing:
         """The same with `notch` measured where it is "auto"."""
-        if self.notch != "auto":
-            return self
-        return dataclasses.replace(self, notch=line_frequency(recording))
+        return self if self.notch != "auto" else dataclasses.replace(self, notch=line_frequency(recording))
 
 
 # Amplifiers take away slower waves as a rule; of a higher one the model misses theta.
@@ -171,8 +169,7 @@ def line_frequency(recording: Recording) -> float | None:
 
     middle, half = recording.num_samples // 2, int(10 * recording.sfreq)
     x = recording.read(max(middle - half, 0), min(middle + half, recording.num_samples)).astype(np.float64)
-    bad = bad_samples(x, flat_run(recording.sfreq))
-    if bad is not None:
+    if (bad := bad_samples(x, flat_run(recording.sfreq))) is not None:
         bridge(x, bad, int(BRIDGE_SECONDS * recording.sfreq))
     frequencies, power = welch(x - x.mean(1, keepdims=True), recording.sfreq, nperseg=min(x.shape[1], half // 5))
     ratios = {}

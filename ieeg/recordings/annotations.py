@@ -423,8 +423,7 @@ def _warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice
     left = [_NOT_SEIZURE.sub(";", text) for text in denied if not is_background(text)]
     seen += [match[0].strip(" _-.:;,()") for text in left for match in _SEIZURE.finditer(text)]
     # "lights off" and "eyes over" say nothing of seizures.
-    doubtful = [*dict.fromkeys(word for word in seen if word.lower() not in ("on", "off", "over"))]
-    if doubtful:
+    if doubtful := [*dict.fromkeys(word for word in seen if word.lower() not in ("on", "off", "over"))]:
         warn_left_out(f"{name}: {WORDS_NOT_TAKEN}: {listed(doubtful, 8)}. If they mean some, {advice}")
 
 
@@ -457,8 +456,7 @@ def warn_of_other_seizures(
     """Warn of seizures by a file's own annotations that its table, which is believed, does not have."""
     with warnings.catch_warnings(action="ignore"):
         others = stated_seizures(own, duration, name=table.name, words=words) or []
-    lost = [f"{on:g}" for on, off in others if not any(on < offset and off > onset for onset, offset in seizures)]
-    if lost:
+    if lost := [f"{on:g}" for on, off in others if not any(on < offset and off > onset for onset, offset in seizures)]:
         said = f"lacks seizures that the annotations in the file state: at {listed(lost)} s"
         warn_left_out(f"{table} is believed, and {said}")
 

@@ -215,8 +215,7 @@ class Recording:
         """Indices of channels given by name or index."""
         places = {name: i for i, name in enumerate(self.channel_names)}
         places |= {i: i for i in range(len(places))}  # type: ignore[misc]
-        unknown = [channel for channel in channels if channel not in places]
-        if unknown:
+        if unknown := [channel for channel in channels if channel not in places]:
             wrong, names = (", ".join(map(str, channels)) for channels in (unknown, self.channel_names))
             raise ValueError(f"{self.name} has no channel {wrong}; it has {names}")
         return np.array([places[channel] for channel in channels], dtype=np.intp)  # type: ignore[index]

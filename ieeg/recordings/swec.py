@@ -209,8 +209,7 @@ def _files(path: Path) -> tuple[Path | None, list[Path]]:
         raise ValueError(f"{folder} must hold the parts of one subject, got several: keep each in a separate folder")
     numbered = sorted((int(match[2]), file) for match, file in parts)
     # HDF5 would read zeros for a missing part, which look like a disconnected amplifier.
-    missing = sorted(set(range(1, len(numbered) + 1)) - {number for number, _ in numbered})
-    if missing:
+    if missing := sorted(set(range(1, len(numbered) + 1)) - {number for number, _ in numbered}):
         raise FileNotFoundError(f"{folder}: part {missing[0]} is missing; there are {[n for n, _ in numbered]}")
     return totals[0] if totals else None, [file for _, file in numbered]
 

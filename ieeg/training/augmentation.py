@@ -110,11 +110,9 @@ def augment(batch: dict[str, Any], settings: Augmentation, generator: torch.Gene
         later = ~cut | (torch.arange(real.shape[1], device=device) >= first)
         real, target = real & later[..., None], target & later
         past = None if past is None else past.masked_fill(cut[..., None, None], torch.nan)
-    if settings.background > 0:
-        # Only spans without seizure are added: one with a seizure would make the label wrong.
-        quiet = torch.nonzero(~ictal.any(1)).flatten()
-        if len(quiet):
-            signal, past = _with_background(signal, past, real, quiet, settings.background, generator)
+    # Only spans without seizure are added: one with a seizure would make the label wrong.
+    if settings.background > 0 and len(quiet := torch.nonzero(~ictal.any(1)).flatten()):
+        signal, past = _with_background(signal, past, real, quiet, settings.background, generator)
     if settings.polarity:
         # The sign of a channel is a matter of which contact was wired as reference.
         signal = signal * (2.0 * (uniform(B, C, 1) < 0.5) - 1.0)

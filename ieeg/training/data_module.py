@@ -216,7 +216,6 @@ class RecordingDataModule(pl.LightningDataModule):
         return self._recordings
 
     def _divided(self) -> tuple[list[Recording], list[Recording]]:
-        """Split the recordings into those that train and those that validate."""
         if self.simulation is not None:
             simulated = self.simulation.recordings()
             return division.divided_by_subject(simulated, self.validation_subjects, self.allow_duplicates)

@@ -120,8 +120,7 @@ def check_seizures(recordings: Sequence[Recording]) -> None:
 
 def long_enough(segments: Sequence[Segments], span: int, use: str) -> list[Segments]:
     """Return the recordings that are long enough for one span; warn of the others; raise a ValueError if none is."""
-    short = [item for item in segments if item.num_segments < span]
-    if short:
+    if short := [item for item in segments if item.num_segments < span]:
         names = listed([f"{item.recording.name} ({item.num_segments})" for item in short])
         message = f"{use} needs {span} segments of 5 s of a recording; fewer have {names}"
         if len(short) == len(segments):

@@ -278,7 +278,6 @@ class FinetuningModule(TrainingModule):
         save_finetuned(self.model, folder)
 
     def _print_validation(self, name: str) -> None:
-        """Print the metrics of the last validation, if there was one."""
         names = {"loss": "loss", "auroc": "AUROC", "f1": "F1", "kappa": "kappa of raw decisions"}
         measured = self.trainer.callback_metrics
         note = "" if self._both_classes else "; all else needs segments with and without seizure"
@@ -300,7 +299,6 @@ class FinetuningModule(TrainingModule):
 
     @torch.inference_mode()
     def _threshold(self) -> float:
-        """See `calibrate`."""
         data = self.trainer.datamodule
         assert isinstance(data, RecordingDataModule)
         quiet = -math.inf
