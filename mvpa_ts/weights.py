@@ -185,16 +185,14 @@ def check_tensors(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], sour
     if usual is not None and not usual.is_floating_point:
         mistyped = [f"all {usual}"]
     kinds = {"missing": missing, "unexpected": unexpected, "of another shape": misshapen, "of another type": mistyped}
-    faults = [f"{len(names)} {kind}: {listed(names)}" for kind, names in kinds.items() if names]
-    if faults:
+    if faults := [f"{len(names)} {kind}: {listed(names)}" for kind, names in kinds.items() if names]:
         matched = len(own.keys() & weights.keys()) - len(misshapen) - len(mistyped)
         raise ValueError(f"{source} does not fit the model ({matched} tensors match; {'; '.join(faults)})")
 
 
 def check_finite(weights: Mapping[str, Tensor], source: object) -> None:
     """Raise a ValueError that names tensors of `weights` with NaN or infinite values."""
-    broken = [name for name, tensor in weights.items() if not bool(tensor.isfinite().all())]
-    if broken:
+    if broken := [name for name, tensor in weights.items() if not bool(tensor.isfinite().all())]:
         raise ValueError(
             f"{source} holds NaN or infinite weights in {len(broken)} of {len(weights)} tensors, such as {broken[0]}: "
             "its training diverged, or the file is damaged; train again with a lower learning rate, or from an earlier "

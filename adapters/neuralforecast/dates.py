@@ -50,8 +50,7 @@ class FrameIndex:
 def check_twice(argument: str, index: FrameIndex) -> None:
     """Raise ValueError for a date that occurs twice in a series."""
     for name, dates in zip(index.names, index.dates or [], strict=False):
-        repeated = dates[1:][dates[1:] == dates[:-1]]
-        if len(repeated):
+        if len(repeated := dates[1:][dates[1:] == dates[:-1]]):
             columns = list(index.columns[:2])
             drop = f"{argument}.unique({columns})" if index.polars else f"{argument}.drop_duplicates({columns})"
             raise ValueError(
@@ -367,9 +366,7 @@ def split_dates(dates: Any, bounds: np.ndarray) -> list[np.ndarray] | None:
     """Dates of each series; None where they are not those of all rows."""
     dates = np.asarray(dates)
     # The host keeps no dates of validation rows that came in a frame of their own.
-    if len(dates) != int(bounds[-1]):
-        return None
-    return np.split(dates, bounds[1:-1])
+    return np.split(dates, bounds[1:-1]) if len(dates) == int(bounds[-1]) else None
 
 
 def _shown(date: Any) -> Any:

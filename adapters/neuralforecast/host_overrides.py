@@ -114,9 +114,7 @@ class HostOverrides(BaseModel):
 
     def _shard_multivariate_windows(self, final_condition: Tensor) -> Tensor:
         # In training `_sample_windows` divides each batch instead, so that devices take the batches of one.
-        if self.training:
-            return final_condition
-        return super()._shard_multivariate_windows(final_condition)
+        return final_condition if self.training else super()._shard_multivariate_windows(final_condition)
 
     def _sample_windows(self, *args: Any, w_idxs: Tensor, final_condition: Tensor, **kwargs: Any) -> Any:
         # The host would draw each batch anew, and fill it with repetitions where there are fewer windows.

@@ -72,9 +72,7 @@ def location_outputs(loss: nn.Module) -> tuple[int, ...] | None:
         if loss.distribution == "ISQF":
             return (loss.outputsize_multiplier - len(loss.quantiles),)  # the lowest knot; the others are increments
         return (0,)
-    if isinstance(loss, (PMM, GMM, NBMM)):
-        return tuple(range(loss.n_components))
-    return None
+    return tuple(range(loss.n_components)) if isinstance(loss, (PMM, GMM, NBMM)) else None
 
 
 def count_location_scale(loss: nn.Module, location: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:

@@ -138,11 +138,9 @@ class Panel:
         for number, column in enumerate(self.dataset.temporal_cols):
             values = self.dataset.temporal[:, number].numpy()
             lost = np.isnan(values) & has_target if number == self.dataset.y_idx else False
-            broken = np.flatnonzero(available & (np.isinf(values) | lost))
-            if len(broken):
+            if len(broken := np.flatnonzero(available & (np.isinf(values) | lost))):
                 raise ValueError(self._infinite(column, values[broken[0]], int(broken[0])))
-            large = np.flatnonzero(available & has_target & (np.abs(values) > LARGEST))
-            if len(large):
+            if len(large := np.flatnonzero(available & has_target & (np.abs(values) > LARGEST))):
                 raise ValueError(
                     f"df must hold numbers up to {LARGEST:g}, got {values[large[0]]:g} in column {column!r} of series "
                     f"{self._series([int(self._owner[large[0]])])}, which leaves float32 no room: divide "

@@ -294,8 +294,7 @@ def _with_series(config: Any, n_series: int) -> Any:
                 raise ValueError(f"{name} in config is not read, got {chosen[name]!r}: give AutoMVPA {name}=…")
         # The host reads these lists without a look whether there are any.
         chosen = {name: value for name, value in chosen.items() if value is not None or "_exog_list" not in name}
-        positions = chosen.get("channel_positions")
-        if positions is not None:
+        if (positions := chosen.get("channel_positions")) is not None:
             # Keys of a dict would become strings in the database.
             book = SeriesBook.checked(None, positions, words=SERIES, id_column="unique_id")
             chosen = {**chosen, "channel_positions": book.pairs}

@@ -193,8 +193,7 @@ class PanelEstimator(DictOptions):
         estimator: Any = cls(**parameters)
         estimator.fitted_ = estimator._read_networks(folder)
         path, channels = Path(folder) / _CHANNELS, estimator.fitted_.config.num_channels
-        names = read_config(path).get("names")
-        if names is not None:
+        if (names := read_config(path).get("names")) is not None:
             if not isinstance(names, list) or len(names) != channels:
                 raise ValueError(f"{path} must hold the names of {channels} channels, got {names!r:.100}")
             estimator._channel_names = names

@@ -127,8 +127,7 @@ class TokenEncoder(nn.Module):
         real = rearrange(real, "b (t m) -> b t m", m=m).any(-1)
         # Attention knows lags only, but when something happens matters too where series begin with an event.
         rows = torch.arange(x.shape[1], device=x.device).clamp(max=config.segments - 1)
-        tokens = self.merge(x) + self.channel_embedding + self.segment_embedding[rows]
-        features = self.stack(tokens, segment_mask=real)
+        features = self.stack(self.merge(x) + self.channel_embedding + self.segment_embedding[rows], segment_mask=real)
         gone = ~real[:, :, None, None]
         mean = features.masked_fill(gone, 0.0).sum(1) / real.sum(1)[:, None, None].clamp(min=1)
         most = features.masked_fill(gone, -torch.inf).amax(1)

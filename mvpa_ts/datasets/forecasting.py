@@ -132,9 +132,7 @@ def forecasting_windows(
         raise ValueError(f"{name} needs {borders.test[1]} rows, frame has {len(values)}")
     scaling = Scaling.of(values[slice(*borders.train)])
     tensor = torch.tensor(scaling.apply(values), dtype=torch.float32, device=device)
-    observed = None
-    if name in _MISSING_CODE:
-        observed = torch.tensor(values != _MISSING_CODE[name], device=device)
+    observed = torch.tensor(values != _MISSING_CODE[name], device=device) if name in _MISSING_CODE else None
     positions = torch.tensor(clock_positions(frame["date"]), device=device) if clock else None
     windows = {}
     for division in ("train", "validation", "test"):

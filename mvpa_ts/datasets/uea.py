@@ -85,8 +85,7 @@ def uea_path(name: str, split: str) -> Path:
     file = f"{name}_{split.upper()}.ts"
     folder = os.environ.get("MVPA_TS_DATA")
     places = [Path(folder).expanduser() / "UEA"] if folder else []
-    host = importlib.util.find_spec("sktime")
-    if host is not None:
+    if (host := importlib.util.find_spec("sktime")) is not None:
         places += [Path(place) / "datasets" / "data" for place in host.submodule_search_locations or ()]
     for place in places:
         if (place / name / file).is_file():

@@ -326,8 +326,7 @@ def _warn_of_untaught_steps(windows: Windows) -> None:
 def _check(series: Sequence[Series], config: ForecastingConfig, levels: tuple[float, ...]) -> None:
     if not series:
         raise ValueError("series must hold at least one series, got none")
-    channels = {each.values.shape[1] for each in series}
-    if len(channels) > 1:
+    if len(channels := {each.values.shape[1] for each in series}) > 1:
         raise ValueError(f"series must all have the same number of channels, got {sorted(channels)}")
     sizes = {0 if each.features is None else each.features.shape[1] for each in series}
     if sizes != {wanted := config.feature_sizes.future}:

@@ -141,8 +141,7 @@ def start_in_closed_form(model: nn.Module, windows: Windows, training: Any) -> N
     def batches() -> Iterator[tuple[Tensor | None, ...]]:
         for inputs, target, counted in chosen.batches(256):
             x = inputs["x"]
-            effects = model.effects(x, inputs["mask"], inputs["future"], inputs["units"])
-            if effects is not None:
+            if (effects := model.effects(x, inputs["mask"], inputs["future"], inputs["units"])) is not None:
                 x, target = x - effects[:, : windows.lookback], target - effects[:, windows.lookback :]
             yield x, target, inputs["phase"], inputs["mask"], counted
 
@@ -229,8 +228,7 @@ def _mean_profile(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor
         if "cycle" not in config.per_channel:
             values = values.mean(-1, keepdim=True)
             seen = seen.mean(-1, keepdim=True)
-        phases = phase_of_steps(phase, config.lookback)[:, : config.lookback]
-        at = (phases % config.cycle_length).flatten()
+        at = (phase_of_steps(phase, config.lookback)[:, : config.lookback] % config.cycle_length).flatten()
         total.index_add_(0, at, values.flatten(0, 1).double())
         count.index_add_(0, at, seen.flatten(0, 1).double())
     return torch.where(count > 0.0, total / count, 0.0).to(cycle.dtype)

@@ -192,8 +192,7 @@ def _by_network(network: nn.Module, windows: Windows, middle: int) -> tuple[Tens
     for inputs, target, counted in windows.batches(_BATCH):
         forecast = network(inputs.pop("x"), **inputs)[..., middle]
         counts = torch.ones_like(target) if counted is None else counted.to(target.dtype)
-        units = inputs["units"]
-        if units is not None:
+        if (units := inputs["units"]) is not None:
             counts = counts / units[:, 1].nan_to_num(1.0).clamp(min=1e-6)
         rows.append((forecast, torch.where(counts > 0.0, target, 0.0), counts))
     network.train(training)

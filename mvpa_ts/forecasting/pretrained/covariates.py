@@ -75,9 +75,7 @@ def _features(future: Tensor, length: int, rows: int) -> Tensor:
     squares = u.clamp(-3.0, 3.0).square()
     squares = squares - squares[:, :length].mean(1, keepdim=True)
     curves = torch.cat([u, squares], 2)
-    lags = LAGS
-    if 4 * lags * curves.shape[2] > rows:
-        lags = 1
+    lags = 1 if 4 * LAGS * curves.shape[2] > rows else LAGS
     if 4 * curves.shape[2] > rows:
         curves = u
     return torch.cat([torch.cat([curves[:, :1].expand(-1, lag, -1), curves[:, : curves.shape[1] - lag]], 1)
