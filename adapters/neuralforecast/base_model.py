@@ -336,7 +336,7 @@ class PanelModel(HostOverrides):
         polars = not isinstance(df, pd.DataFrame)
         df = pd.DataFrame(df.to_dict(as_series=False)) if polars else df
         for column in self.futr_cat_exog_list:
-            _, *others = sorted(df[column].dropna().unique(), key=str)
+            others = sorted(df[column].dropna().unique(), key=str)[1:]
             df = df.assign(**{f"{column}={kind}": (df[column] == kind).where(df[column].notna()) for kind in others})
             names = [*names, *(f"{column}={kind}" for kind in others)]
         dates = {name: rows.to_numpy() for name, rows in df.sort_values("ds").groupby("unique_id", observed=True)["ds"]}

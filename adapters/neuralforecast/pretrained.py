@@ -26,8 +26,8 @@ from mvpa_ts.forecasting.pretrained.base import QUICK, QUICK_RATE
 from mvpa_ts.forecasting.pretrained.pretrained import bounds_of
 from mvpa_ts.forecasting.pretrained.seasons import checked_season, season_of
 
-# Arguments of the host that would reach nothing: the network standardises what it reads itself.
 _OF_MEAN = tuple((2 * number + 1) / 40 for number in range(20))  # quantiles whose mean is that of the forecast
+# Arguments of the host that would reach nothing: the network standardises what it reads itself.
 _NOT_READ = ("stat_exog_list", "cat_emb_dim", "exclude_insample_y", "scaler_type")
 
 
@@ -73,7 +73,7 @@ class PretrainedMVPA(PanelModel):
     learning_rate : float, default 3e-4
         Learning rate of the training on the panel.
     loss : default MAE
-        MAE and other losses of a point give the median; MQLoss and QuantileLoss any quantiles.
+        MSE and RMSE give the mean, other losses of a point the median; MQLoss and QuantileLoss any quantiles.
     **options
         As in every model of the host.
 
@@ -156,8 +156,7 @@ class PretrainedMVPA(PanelModel):
         check_flags(self, "ordered", "start_padding_enabled")
         if self.hist_exog_list and channel_positions is not None:
             raise ValueError("hist_exog_list must be left out with channel_positions: its columns lie nowhere")
-        # A loss of squares asks for the mean.
-        self._mean = isinstance(loss, (MSE, RMSE))
+        self._mean = levels is _OF_MEAN
         self._levels = sorted(set(levels))
         self._columns = [self._levels.index(level) for level in levels]
         self.network = network
@@ -269,4 +268,4 @@ def _levels(loss: nn.Module) -> tuple[float, ...] | None:
         return (float(loss.q),)
     if losses.scaled_by_host(loss) or loss.outputsize_multiplier != 1:
         return None
-    return _OF_MEAN if isinstance(loss, (MSE, RMSE)) else (0.5,)
+    return _OF_MEAN if isinstance(loss, (MSE, RMSE)) else (0.5,)  # squares ask for the mean

@@ -72,7 +72,7 @@ _DOUBTED = re.compile(
     r"\b(?:possibl[ey]|poss\.?|probabl[ey]|likely|questionable|suspect(?:ed)?|maybe|unsure|not[ _-]sure[ _-]if"
     r"|m[öo]gliche[rs]?|wahrscheinliche[rs]?|fragliche[rs]?|verdacht[ _-]auf|v\. ?a\."
     rf"|posible)[ _-]+(?:\w+[ _-]+)?{_NAMED}\w*|\?[ )]*{_NAMED}\w*|\b{_NAMED}\w*[ (]{{0,2}}\?"
-    rf"|\b{_NAMED}s?[ _-](?:detect\w*|button|like|mimic\w*|fp\b)"
+    rf"|\b{_NAMED}s?[ _-](?:detect\w*|button|like|mimic\w*|fp\b|video|clip)"
     rf"|\b{_NAMED}s?[ ,_-]*\(?(?:art[ei]fact|(?:not[ _-]|un)confirmed)\w*"
     rf"|\bnot[ _-]\w+ly[ _-](?:an?[ _-])?{_NAMED}\w*",
     re.IGNORECASE,
@@ -93,7 +93,7 @@ _NOT_SEIZURE = re.compile(
     r"|\bdetected[ _-](?:\w+[ _-])?(?:sz|seizure)"
     # Words that come with seizures but mean something else. One separator only: "seizure - medication given" is one.
     r"|(?:sz|seizure)s?[ _-](?:medic|meds?\b|drug|treatment|prophyla|predict|forecast|horizon|risk|probab|likelihood"
-    r"|video|clip|threshold|onset[ _-]zone|precaution|protocol|control|history|diary|log\b)"
+    r"|threshold|onset[ _-]zone|precaution|protocol|control|history|diary|log\b)"
     r"|\bictal[ _-]onset[ _-](?:zone|area|channel|contact)",
     re.IGNORECASE,
 )
@@ -271,7 +271,8 @@ def seizures_from_events(
     for onset, length, text in seizure_events:
         starts = bool(_START.search(text))
         ends = bool(_END.search(text)) and not starts
-        if open_at is not None and length == open_length == 0 and not (starts or ends) and _GOES_ON.search(text):
+        goes_on = open_at is not None and onset - open_at <= OPEN_SECONDS and _GOES_ON.search(text)
+        if goes_on and length == open_length == 0 and not (starts or ends):
             continue
         numbers = {match[1] for match in map(_NUMBER.search, (open_text, text)) if match}
         if ends and open_at is not None and len(numbers) > 1:

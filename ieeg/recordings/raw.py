@@ -139,7 +139,8 @@ def recording_from_raw(
     if seizures is None:
         duration = raw.n_times / raw.info["sfreq"]
         seizures = stated_seizures(events, duration, open_seconds, name, words=seizure_words)
-    if both := [f"{onset:g}" for onset, _, text in events if bad_spans([(0.0, 1.0, text)]) and is_seizure(text)]:
+    bad = [(onset, text) for onset, _, text in events if bad_spans([(0.0, 1.0, text)])]
+    if both := [f"{onset:g}" for onset, text in bad if is_seizure(text, seizure_words)]:
         warn(f"{name}: BAD stretches that name a seizure are not scored, and count as seizures: at {listed(both)} s")
     spans, marks = _bad_marks(raw, kept)
     if marks:

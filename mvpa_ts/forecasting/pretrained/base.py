@@ -436,7 +436,7 @@ class BaseForecaster(nn.Module):
         periods, strength = seasons_of_panel(values, first, channels, hint)
         later = torch.arange(L, device=x.device) > first[:, None]
         if torch.compiler.is_compiling() or (later & ~mask).any():
-            values = between(values, mask, periods)
+            values = between(values, mask, periods)  # in which seasons show better
             periods, strength = seasons_of_panel(values, first, channels, hint)
         near = min(horizon, max(self.origins))
         # What was not observed is no truth: where a sensor has failed, its last value repeats and would look right.

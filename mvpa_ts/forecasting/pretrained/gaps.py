@@ -37,9 +37,9 @@ def between(x: Tensor, observed: Tensor, periods: Tensor) -> Tensor:
     gap = (last >= 0) & (following < x.shape[1]) & ~observed
     sides = (F.pad(last, (1, 0), value=-1)[:, :-1], F.pad(following, (0, 1), value=x.shape[1])[:, 1:])
     ways = [_of_both(x, *sides)]
+    seasons = torch.arange(1, 1 + _SEASONS, device=x.device)[:, None, None]
     for period in periods.T[..., None]:
-        places = [_nearest(observed, step + sign * period * torch.arange(1, 1 + _SEASONS)[:, None, None].to(step))
-                  for sign in (-1, 1)]  # fmt: skip
+        places = [_nearest(observed, step + sign * period * seasons) for sign in (-1, 1)]
         ways.append(torch.where(period > 1, _of_both(x, *places), torch.nan))
     guesses = torch.stack(ways)
     errors = (guesses - x).abs().masked_fill(~observed, torch.nan).nanmean(2)

@@ -727,6 +727,12 @@ def test_a_start_and_its_end_are_one_seizure(start, end):
         assert stated_seizures(spread, 400.0) == [(100.0, 140.0)]
 
 
+def test_what_goes_on_minutes_later_is_another_seizure():
+    events = [(100.0, 0.0, "sz start"), (700.0, 0.0, "generalized seizure"), (760.0, 0.0, "sz end")]
+    with pytest.warns(UserWarning, match="at 100 s has no end"):
+        assert stated_seizures(events, 900.0) == [(100.0, 160.0), (700.0, 760.0)]
+
+
 def test_the_end_of_another_seizure_ends_none():
     events = [(10.0, 0.0, "sz 1 onset"), (250.0, 0.0, "sz 2 end")]
     with (
