@@ -17,7 +17,7 @@ from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.constants import CLASSES, LINE_LENGTH, MARKED_BAD
 from mvpa_ts.ieeg.detection.saved import PROBABILITIES, STATED, classes_of, read_run
 from mvpa_ts.ieeg.events import class_labels, segment_labels
-from mvpa_ts.ieeg.recordings.annotations import read_spans
+from mvpa_ts.ieeg.recordings.events_table import read_spans
 from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, of_segments, write_left_out
 from mvpa_ts.ieeg.recordings.reading import read_classes, read_recording
 

@@ -13,8 +13,9 @@ from mvpa_ts.ieeg.commands.main import (
     reading_options,
 )
 from mvpa_ts.ieeg.constants import counted
-from mvpa_ts.ieeg.recordings.annotations import is_background, read_events, read_seizures
+from mvpa_ts.ieeg.recordings.events_table import read_events, read_seizures
 from mvpa_ts.ieeg.recordings.reading import read_recording
+from mvpa_ts.ieeg.recordings.seizure_words import is_background
 
 DESCRIPTION = """Correct the events of a detection: keep, move, delete, add.
 

@@ -22,8 +22,8 @@ from mvpa_ts.ieeg.detection import report, saved
 from mvpa_ts.ieeg.detection.onsets import OnsetMap, Scorer, check_positions, onset_map, write_onsets
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
 from mvpa_ts.ieeg.events import SeizureEvents, segment_labels
-from mvpa_ts.ieeg.recordings.annotations import read_seizures, write_events
 from mvpa_ts.ieeg.recordings.channels import plain_name
+from mvpa_ts.ieeg.recordings.events_table import read_seizures, write_events
 
 if TYPE_CHECKING:
     import mne

@@ -21,7 +21,8 @@ from mvpa_ts.ieeg.detection.linear import LinearPart, fit_linear, save_linear
 from mvpa_ts.ieeg.events import SeizureEvents, clip_events
 from mvpa_ts.ieeg.model import seen_subjects
 from mvpa_ts.ieeg.model.pretrained import folder_of
-from mvpa_ts.ieeg.recordings.annotations import read_seizures, stated_seizures, write_events
+from mvpa_ts.ieeg.recordings.annotations import stated_seizures
+from mvpa_ts.ieeg.recordings.events_table import read_seizures, write_events
 from mvpa_ts.ieeg.recordings.raw import RawSource
 from mvpa_ts.ieeg.recordings.recording import Recording
 

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from mvpa_ts.checks import grouped, listed, warn
 from mvpa_ts.ieeg.events import Floats
-from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, is_seizure, stated_seizures
+from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import OTHER_TYPE, natural_order, not_eeg, plain_name
 from mvpa_ts.ieeg.recordings.edf import check_rates
 from mvpa_ts.ieeg.recordings.guards import damage_is_an_error, warn_left_out
 from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, Signal, with_notes
+from mvpa_ts.ieeg.recordings.seizure_words import is_seizure
 from mvpa_ts.ieeg.recordings.units import microvolt_scales
 
 if TYPE_CHECKING:

@@ -17,19 +17,16 @@ from numpy.typing import ArrayLike
 
 from mvpa_ts.checks import grouped, listed, warn
 from mvpa_ts.ieeg.recordings import bids, edf, headers
-from mvpa_ts.ieeg.recordings.annotations import (
-    OPEN_SECONDS,
-    bad_spans,
+from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, class_spans, stated_seizures
+from mvpa_ts.ieeg.recordings.channels import in_recording_order
+from mvpa_ts.ieeg.recordings.events_table import (
     check_times,
-    class_spans,
     read_rows,
     read_spans,
-    stated_seizures,
     warn_of_codes,
     warn_of_contradictions,
     warn_of_other_seizures,
 )
-from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.guards import LeftOutWarning, check_regular, damage_is_an_error, warn_left_out
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts, real_numbers, with_notes

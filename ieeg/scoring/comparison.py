@@ -152,14 +152,15 @@ def compare_classes(
     scored = (labels >= 0) & ~np.isnan(probabilities).any(1)
     if not scored.any():
         raise ValueError("nothing was compared: no segment has a class and a probability")
-    truth, values, count = labels[scored], probabilities[scored], len(names)
-    confusion = np.bincount(truth * count + values.argmax(1), minlength=count**2).reshape(count, count)
-    shares, present = confusion / len(truth), confusion.any(1)
-    chance = float(shares.sum(0) @ shares.sum(1))
+    from sklearn.metrics import cohen_kappa_score, confusion_matrix, recall_score
+
+    truth, values, numbers = labels[scored], probabilities[scored], range(len(names))
+    stated = values.argmax(1)
+    confusion = confusion_matrix(truth, stated, labels=numbers)
     row = {
         "segments": len(truth),
-        "balanced accuracy": float((confusion.diagonal()[present] / confusion.sum(1)[present]).mean()),
-        "kappa": (float(shares.trace()) - chance) / (1 - chance) if chance < 1 else math.nan,
+        "balanced accuracy": recall_score(truth, stated, labels=np.unique(truth), average="macro"),
+        "kappa": cohen_kappa_score(truth, stated) if len({*truth, *stated}) > 1 else math.nan,
         **{f"AUROC {name}": ranking(truth == number, values[:, number])[0] for number, name in enumerate(names)},
     }
     table = pd.DataFrame({"true class": [*names]} | dict(zip(names, confusion.T, strict=True)))

@@ -15,7 +15,7 @@ from mvpa_ts.ieeg.detection.detection import read_detection
 from mvpa_ts.ieeg.detection.rules import OnlineRule
 from mvpa_ts.ieeg.detection.saved import REFERENCE, read_baselines
 from mvpa_ts.ieeg.events import Flags, Floats, SeizureEvents, clip_events, segment_labels, unscored_stretches
-from mvpa_ts.ieeg.recordings.annotations import read_seizures
+from mvpa_ts.ieeg.recordings.events_table import read_seizures
 from mvpa_ts.ieeg.scoring.scores import Mode, Scores, score_events, score_seconds, score_segments
 
 

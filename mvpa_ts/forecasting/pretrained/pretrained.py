@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from importlib import resources
 from numbers import Real
 from pathlib import Path
@@ -29,6 +30,7 @@ from mvpa_ts.forecasting.pretrained.covariates import BEYOND, covariate_effects
 from mvpa_ts.forecasting.pretrained.jumps import cleaned
 from mvpa_ts.forecasting.pretrained.layout import layout
 from mvpa_ts.forecasting.pretrained.power_transform import PowerTransform
+from mvpa_ts.forecasting.pretrained.running_totals import added_up, signs_of_totals, with_steps
 from mvpa_ts.forecasting.pretrained.seasons import checked_season, with_year
 from mvpa_ts.forecasting.quantiles import pinball_loss, rounded_as_counted
 from mvpa_ts.learning_rates import parameter_groups
@@ -119,6 +121,8 @@ def forecast_quantiles(
 ) -> Tensor:
     """Quantiles of a horizon of any length, at any levels.
 
+    Of a running total, such as a meter's readings, the steps are forecast and added up, unless `future` is given.
+
     Parameters
     ----------
     network : BaseForecaster
@@ -189,7 +193,16 @@ def forecast_quantiles(
         begun = mask.cummax(1).values[..., None]  # hosts pad what lies before
         x = torch.cat([x[..., None], historic.nan_to_num(0.0)], 3).flatten(2)
         mask = torch.cat([mask[..., None], ~historic.isnan() & begun], 3).flatten(2)
-    forecast = network(x, mask, horizon=horizon, positions=positions, season=repeats, levels=levels)[:, :, ::every]
+    ahead = partial(network, horizon=horizon, positions=positions, season=repeats)
+    sign = signs_of_totals(x, mask) * (effects is None and not training)
+    if sign.any():
+        asked = sorted({*levels, 0.5})
+        forecast = ahead(x, mask, levels=asked)
+        steps = ahead(*with_steps(x, mask, sign))
+        forecast = added_up(forecast, steps, x[:, -1], sign, asked)[..., [asked.index(level) for level in levels]]
+    else:
+        forecast = ahead(x, mask, levels=levels)
+    forecast = forecast[:, :, ::every]
     if effects is not None:
         forecast = transform.inverse(forecast + effects[:, L:, :, None])
     if not training:  # what is rounded has no gradient

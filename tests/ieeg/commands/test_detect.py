@@ -21,8 +21,8 @@ from mvpa_ts.ieeg.constants import RESEARCH_USE
 from mvpa_ts.ieeg.detection.baselines import LineLength
 from mvpa_ts.ieeg.detection.rules import RULES
 from mvpa_ts.ieeg.detection.saved import BASELINES, EVENTS, ONSETS, PROBABILITIES, REFERENCE, REPORT, RUN
-from mvpa_ts.ieeg.recordings.annotations import COLUMNS, read_seizures
 from mvpa_ts.ieeg.recordings.bids import electrode_positions
+from mvpa_ts.ieeg.recordings.events_table import COLUMNS, read_seizures
 from mvpa_ts.ieeg.recordings.reading import find_recordings
 from mvpa_ts.ieeg.simulation.writing import write_swec
 

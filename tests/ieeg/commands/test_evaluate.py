@@ -14,7 +14,7 @@ from mvpa_ts.ieeg import Detector, Preprocessing, Recording, simulate_recording
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.detection import Skipped, read_detection
 from mvpa_ts.ieeg.detection.saved import REFERENCE
-from mvpa_ts.ieeg.recordings.annotations import read_seizures, write_events
+from mvpa_ts.ieeg.recordings.events_table import read_seizures, write_events
 from mvpa_ts.ieeg.scoring.results import SubjectResult, read_result
 from mvpa_ts.ieeg.scoring.scores import score_events
 from mvpa_ts.ieeg.scoring.words import in_words

@@ -8,7 +8,7 @@ import pytest
 
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, event_rules, probabilities_to_events
 from mvpa_ts.ieeg.events import clip_events, merge_events, split_events
-from mvpa_ts.ieeg.recordings.annotations import COLUMNS, read_seizures, write_events
+from mvpa_ts.ieeg.recordings.events_table import COLUMNS, read_seizures, write_events
 
 
 def series(*runs):

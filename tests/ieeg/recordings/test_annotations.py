@@ -10,17 +10,11 @@ import numpy as np
 import pytest
 
 from mvpa_ts.ieeg import Recording, read_recording, simulate_recording
-from mvpa_ts.ieeg.recordings.annotations import (
-    check_times,
-    is_background,
-    is_seizure,
-    read_events,
-    read_seizures,
-    seizures_from_events,
-    stated_seizures,
-)
+from mvpa_ts.ieeg.recordings.annotations import seizures_from_events, stated_seizures
 from mvpa_ts.ieeg.recordings.bids import read_tsv
+from mvpa_ts.ieeg.recordings.events_table import check_times, read_events, read_seizures
 from mvpa_ts.ieeg.recordings.noise import add_noise
+from mvpa_ts.ieeg.recordings.seizure_words import is_background, is_seizure
 from mvpa_ts.ieeg.recordings.subjects import read_subjects
 from mvpa_ts.ieeg.simulation.writing import write_edf
 

@@ -15,7 +15,7 @@ from mvpa_ts.datasets.forecasting import forecasting_windows, load_forecasting_f
 from mvpa_ts.datasets.uea import read_ts
 from mvpa_ts.ieeg.datasets.nejedly import SAMPLES, nejedly_segments, read_nejedly
 from mvpa_ts.ieeg.datasets.treebank import read_treebank, read_words
-from mvpa_ts.ieeg.recordings.annotations import read_seizures
+from mvpa_ts.ieeg.recordings.events_table import read_seizures
 from mvpa_ts.ieeg.recordings.subjects import read_subjects
 
 
