@@ -64,6 +64,12 @@ def forecast(df: Any, forecast: Any, pred_interval: Any = None, *, series: Itera
             f"df and forecast must be frames of one host, got the column unique_id in {panels[0]} alone: give both as "
             "neuralforecast has them, or both with a column a series, as sktime has them"
         )
+    columns = () if panels else getattr(frames["df"], "columns", ())
+    if texts := [name for name in columns if getattr(frames["df"].dtypes[name], "kind", "O") not in "biuf"]:
+        raise ValueError(
+            f"df must have the columns unique_id, ds and y as neuralforecast has them, or numbers as sktime has them, "
+            f"got {texts[:5]}: rename the columns of both frames"
+        )
     read = _of_neuralforecast if panels else _of_sktime
     observed, lines = read(frames["df"], frames["forecast"], pred_interval)
     names = _chosen(series, lines, "forecast")
@@ -84,7 +90,7 @@ def forecast(df: Any, forecast: Any, pred_interval: Any = None, *, series: Itera
         for label, values in middle.items():
             axis.plot(steps, values, label=label)
         axis.set_title(str(name))
-    axes[0].legend(loc="best", fontsize="small")
+    _legend(figure, axes)
     return figure
 
 
@@ -134,7 +140,7 @@ def anomalies(found: Any, *, series: Iterable[Any] | None = None) -> Figure:
         ):
             axis.plot(row["ds"][chosen], row["y"][chosen], "o", color="tab:red", markerfacecolor=fill, label=label)
         axis.set_title(str(name))
-    axes[0].legend(loc="best", fontsize="small")
+    _legend(figure, axes)
     return figure
 
 
@@ -246,6 +252,11 @@ def _figure(count: int, available: int = 0) -> tuple[Figure, list[Any]]:
     if available > count:
         figure.suptitle(f"{count} of {available} series: series=[…] draws others")
     return figure, list(axes.flat[:count])
+
+
+def _legend(figure: Figure, axes: list[Any]) -> None:
+    # Below the axes, where it covers no value.
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
 
 
 # Of each series: steps, and the columns of its forecast by what they are.

@@ -47,6 +47,7 @@ class FittedSeries:
     # Mean and deviation by which exogenous columns are scaled, and least and largest value of the training; a forecast
     # reads them at most half of that range beyond.
     features: dict[str, list[float]] = field(default_factory=dict)
+    scaled: bool = False  # whether the host scaled each of them (local_scaler_type)
 
     def rows(self, names: list[Any] | None, count: int) -> list[int]:
         """Which series of the fit each of `count` series is, −1 for a new one; without names the number decides."""
@@ -324,10 +325,11 @@ class PanelModel(HostOverrides):
         Raises
         ------
         ValueError
-            The model has no column of numbers that is known ahead, or `df` lacks one.
+            The model has no column that is known ahead, or `df` lacks one.
         """
-        if not (names := self._known_numbers):
-            raise ValueError(f"effects needs covariates: {self} has no column of numbers in futr_exog_list")
+        names = self._known_numbers
+        if not [*names, *self.futr_cat_exog_list]:
+            raise ValueError(f"effects needs covariates: {self} has none in futr_exog_list")
         if lacking := [name for name in self.futr_cat_exog_list if name not in df.columns]:
             raise ValueError(f"df lacks the column {lacking[0]!r} of futr_exog_list")
         check_frame("df", df, id_col="unique_id", time_col="ds", target_col="y", exogenous=names, others=False)
@@ -365,7 +367,9 @@ class PanelModel(HostOverrides):
         order = self._order_of(panel.names, len(panel), panel)
         features = self._feature_scales(panel)
         names = None if panel.names is None else [plain(name) for name in panel.names]
-        self._fitted_series = FittedSeries(names, panel.units().tolist(), order, features)
+        self._fitted_series = FittedSeries(
+            names, panel.units().tolist(), order, features, panel.index is not None and panel.index.scaled
+        )
         self._fitted_index = panel.index
         self._view = self._view_of(panel)
         self._training.prepare(panel.windows_count(lookback=lookback, horizon=self.h), self._largest_deviation())

@@ -26,6 +26,7 @@ class FrameIndex:
     columns: tuple[str, str, str] = ("unique_id", "ds", "y")  # of ids, dates and target
     polars: bool = False  # whether the frame is one of polars
     freq: Any = None  # that the user gave to `NeuralForecast`: a text, a whole number or an offset
+    scaled: bool = False  # whether `NeuralForecast` scales each series (local_scaler_type)
     static_names: list[Any] | None = None  # ids of `static_df`, sorted
     # Columns that float32 cannot hold: an id, the distance between its numbers there, and the deviation.
     rounded: dict[str, tuple[Any, float, float]] = field(default_factory=dict)

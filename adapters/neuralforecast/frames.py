@@ -123,6 +123,14 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
             _check_argument(host, argument, frame, columns)
     if isinstance(given.get("futr_df"), DataFrame):
         _check_ahead(host, given["futr_df"], given.get("df"), given.get("h"))
+    widths = getattr(host, "_cs_df", None) if given.get("level") or given.get("quantiles") else None
+    if call.__name__ == "predict" and widths is not None and given.get("df") is not None:
+        known, ids = (list(dict.fromkeys(frame[columns["id_col"]])) for frame in (widths, given["df"]))
+        if {*known} != {*ids}:  # the host would take the widths of others
+            raise ValueError(
+                f"df must have the series whose errors prediction_intervals read in the fit, {listed(known)}, got "
+                f"{listed(ids)}: fit with these, or without prediction_intervals"
+            )
     if host._fitted and (sizes := [size for size in ("n_paths", "h") if isinstance(given.get(size), int)]):
         ids = host.uids if given.get("df") is None else given["df"][columns["id_col"]].unique()
         ahead = max(getattr(model, "bytes_ahead", 100) for model in host.models)

@@ -23,6 +23,7 @@ from neuralforecast.common._base_model import BaseModel, pl
 from neuralforecast.core import NeuralForecast
 from neuralforecast.tsdataset import TimeSeriesDataset
 from torch import Tensor
+from torch.nn import functional as F
 from utilsforecast.compat import pl_DataFrame, pl_Series
 from utilsforecast.processing import sort
 
@@ -128,6 +129,14 @@ class HostOverrides(BaseModel):
             w_idxs = w_idxs[(torch.arange(share) * self.trainer.world_size + self.trainer.global_rank) % len(w_idxs)]
         return super()._sample_windows(*args, w_idxs=w_idxs, final_condition=final_condition, **kwargs)
 
+    def _predict_step_direct(self, batch: dict[str, Any], batch_idx: int, recursive: bool = False) -> Any:
+        # The host cuts windows by whole horizons: beyond the last one it would forecast earlier steps again.
+        lacking = -self.test_size % self.h if recursive else 0
+        if lacking:
+            batch = {**batch, "temporal": F.pad(batch["temporal"], (0, lacking), mode="replicate")}
+        with temporarily(self, test_size=self.test_size + lacking):
+            return super()._predict_step_direct(batch, batch_idx, recursive)
+
     def _get_temporal_exogenous_cols(self, temporal_cols: Any) -> list[str]:
         # Sorted, since the host's order of a set differs between processes and a scaler may have weights for each.
         columns = super()._get_temporal_exogenous_cols(temporal_cols)
@@ -222,7 +231,8 @@ def _appended_with_index(append: Method, dataset: Any, futr_dataset: Any) -> Any
 @replacing(NeuralForecast, "_prepare_fit")
 def _prepared_with_frequency(prepare: Method, host: NeuralForecast, *args: Any, **kwargs: Any) -> Any:
     prepared = prepare(host, *args, **kwargs)
-    prepared[0].frame_index = replace(prepared[0].frame_index, freq=host.freq)
+    scaled = host.local_scaler_type is not None
+    prepared[0].frame_index = replace(prepared[0].frame_index, freq=host.freq, scaled=scaled)
     return prepared
 
 

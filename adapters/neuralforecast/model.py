@@ -364,7 +364,7 @@ class MVPA(PanelModel):
         Raises
         ------
         ValueError
-            The model reads exogenous columns, or the host scales its windows or maps its outputs.
+            The model reads exogenous columns, or the host scales its rows or windows or maps its outputs.
         ImportError
             onnx or onnxscript are not installed.
         """
@@ -375,6 +375,10 @@ class MVPA(PanelModel):
                 "ONNX takes a loss of points or quantiles and no scaler_type, got "
                 f"{type(self.loss).__name__} and windows that {'the network' if self._own_units else 'the host'} "
                 "scales: what the host does is not in the file"
+            )
+        if self._fitted_series is not None and self._fitted_series.scaled:
+            raise ValueError(
+                "ONNX takes rows in units of y: local_scaler_type of NeuralForecast is not in the file, fit without it"
             )
         if self._fitted_series is None or len(self._fitted_series.order) != self.n_series:
             raise ValueError(f"to_onnx needs a fitted model of {self.n_series} series: {FITTED_COPY}")
@@ -449,6 +453,22 @@ class MVPA(PanelModel):
             # Bounds in the units of the series would cut off the windows, which have units of their own.
             with self.network.bounded_by(*windows.value_range()):
                 self.network.fitted.finish(self.network, windows, middle=self.network.middle, power=power)
+            if self.val_size > 0 and self.trainer.world_size == 1:
+                self._training.best_loss = self._validation_loss()
+
+    @torch.no_grad()
+    def _validation_loss(self) -> float:
+        """The host's loss of the network as it forecasts, regressions and all: by it a search compares trials."""
+        training, loader = self.training, self.trainer.datamodule.val_dataloader()
+        batches = [self.transfer_batch_to_device(batch, self.device, 0) for batch in loader]
+        self.log = lambda *_, **__: None  # type: ignore[method-assign]  # Lightning lets nothing be logged so late
+        try:
+            losses = [self.eval().validation_step(batch, 0) for batch in batches]
+        finally:
+            del self.log
+            self.train(training)
+            self.validation_step_outputs.clear()
+        return float(torch.stack(losses).mean())
 
     @torch.no_grad()
     def _start_effects(self, panel: Panel) -> np.ndarray | float:

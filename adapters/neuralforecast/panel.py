@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from neuralforecast.tsdataset import BaseTimeSeriesDataset
 from torch import Tensor
@@ -158,6 +159,15 @@ class Panel:
                 raise ValueError(
                     f"cycle_column={cycle_column!r} must hold whole numbers, the position in the cycle, unscaled: "
                     "local_scaler_type of NeuralForecast scales it, use the model's scaler_type instead"
+                )
+            phases = pd.DataFrame(self._aligned(np.where(available, self.column(cycle_column), np.nan), np.nan))
+            if len(differ := np.flatnonzero(phases.min(axis=1) < phases.max(axis=1))):
+                row = phases.iloc[differ[0]]
+                raise ValueError(
+                    f"cycle_column={cycle_column!r} must hold the same position for all series of a step, got "
+                    f"{row.min():g} in series {self._series([int(row.idxmin())])} and {row.max():g} in series "
+                    f"{self._series([int(row.idxmax())])}, {len(phases) - differ[0]} rows before the end: fit series "
+                    "with other cycles apart"
                 )
 
     def check_length(self, val_size: int, test_size: int, lookback: int, horizon: int) -> None:

@@ -293,7 +293,13 @@ def _with_series(config: Any, n_series: int) -> Any:
             if chosen.get(name, argument) != argument:
                 raise ValueError(f"{name} in config is not read, got {chosen[name]!r}: give AutoMVPA {name}=…")
         # The host reads these lists without a look whether there are any.
-        chosen = {name: value for name, value in chosen.items() if value is not None or "_exog_list" not in name}
+        lists = {name: value for name, value in chosen.items() if "_exog_list" in name}
+        chosen = {name: value for name, value in chosen.items() if name not in lists} | {
+            # Without a trial it gets all choices, None among them.
+            name: [entry for entry in value if entry is not None]
+            for name, value in lists.items()
+            if value is not None
+        }
         if (positions := chosen.get("channel_positions")) is not None:
             # Keys of a dict would become strings in the database.
             book = SeriesBook.checked(None, positions, words=SERIES, id_column="unique_id")

@@ -122,5 +122,5 @@ def test_in_neuralforecast(sales):
         pd.testing.assert_frame_equal(model.effects(df[~absent]), masked)
         with pytest.raises(ValueError, match="got none of"):
             model.effects(df.drop(columns="price"))
-    with pytest.raises(ValueError, match="no column of numbers in futr_exog_list"):
+    with pytest.raises(ValueError, match="has none in futr_exog_list"):
         MVPA.from_pretrained("base", h=1, **quiet).effects(df)

@@ -52,8 +52,10 @@ def added_up(forecast: Tensor, steps: Tensor, last: Tensor, sign: Tensor, levels
     def summed(quantiles: Tensor) -> Tensor:
         return last[:, None, :, None] + torch.where(sign * quantiles > 0.0, quantiles, 0.0).cumsum(1)
 
-    middle, widest = summed(steps).mean(3, keepdim=True), summed(quantiles_at(steps, LEVELS, levels))
-    moved = forecast + middle - forecast[..., half : half + 1]
+    middle = summed(steps).mean(3, keepdim=True)
+    # Interpolated, they may cross by a rounding.
+    widest = summed(quantiles_at(steps, LEVELS, levels).cummax(3).values)
+    moved = middle + (forecast - forecast[..., half : half + 1])
     low = torch.maximum(moved, torch.minimum(widest, middle))
     high = torch.minimum(moved, torch.maximum(widest, middle))
     below = torch.arange(len(levels), device=forecast.device) < half

@@ -430,3 +430,62 @@ def test_a_refused_call_leaves_the_host_as_it_was(maker, panel, tiny, forecaster
         with pytest.raises(ValueError, match="df must hold finite numbers"):
             call(broken)
         pd.testing.assert_frame_equal(host.predict(), expected)
+
+
+def test_a_horizon_between_whole_ones_is_that_of_its_own_steps():
+    """The host gives the rows beyond the last whole horizon the forecasts of earlier steps."""
+    days = pd.date_range("2023-01-01", periods=280, freq="D")
+    week = np.array([0, 5, -3, 8, 1, -6, 2.0])
+    frame = pd.concat([pd.DataFrame({"unique_id": name, "ds": days, "y": week[days.dayofweek]}) for name in "ab"])
+    model = MVPA(h=7, input_size=21, n_series=2, max_steps=5, enable_progress_bar=False, logger=False)
+    host = NeuralForecast([model], freq="D")
+    host.fit(frame)
+    for steps in (7, 10, 14, 17):
+        forecast = host.predict(h=steps)
+        assert len(forecast) == 2 * steps
+        np.testing.assert_allclose(forecast["MVPA"], week[forecast["ds"].dt.dayofweek], atol=0.1)
+
+
+def test_series_that_disagree_on_their_place_in_the_cycle_are_named(panel, tiny, forecaster):
+    frame = panel(2).assign(phase=lambda rows: rows["ds"].rank(method="dense") % 4)
+    options = {"cycle_length": 4, "cycle_column": "phase", "futr_exog_list": ["phase"]}
+    host = forecaster(tiny(2, **options))
+    shifted = frame.assign(phase=np.where(frame["unique_id"] == "s01", (frame["phase"] + 1) % 4, frame["phase"]))
+    with pytest.raises(ValueError, match=r"cycle_column='phase' must hold the same position for all series .*'s01'"):
+        host.fit(shifted)
+    host.fit(frame)
+    ahead = host.make_future_dataframe().assign(phase=lambda rows: (rows["ds"].rank(method="dense") + 1) % 4)
+    host.predict(futr_df=ahead)
+    ahead.loc[0, "phase"] += 1
+    with pytest.raises(ValueError, match="the same position for all series of a step"):
+        host.predict(futr_df=ahead)
+
+
+def test_conformal_widths_are_those_of_the_series_of_the_fit(panel, tiny, forecaster):
+    frame, host = panel(2), forecaster(tiny(2))
+    host.fit(frame, prediction_intervals=PredictionIntervals(n_windows=2))
+    others = frame.assign(unique_id=frame["unique_id"].replace({"s00": "x"}))
+    with pytest.raises(ValueError, match="df must have the series whose errors prediction_intervals read in the fit"):
+        host.predict(others, level=[80])
+    assert len(host.predict(others)) == len(host.predict(frame.sample(frac=1, random_state=0), level=[80]))
+
+
+def test_rows_that_the_host_scales_are_not_those_of_an_onnx_file(panel, tiny, tmp_path):
+    host = NeuralForecast([tiny(2)], freq="h", local_scaler_type="standard")
+    host.fit(panel(2))
+    host.save(str(tmp_path / "saved"))
+    for each in (host, NeuralForecast.load(str(tmp_path / "saved"))):
+        with pytest.raises(ValueError, match="local_scaler_type of NeuralForecast"):
+            each.models[0].to_onnx(tmp_path / "model.onnx")
+
+
+def test_a_search_may_leave_covariates_out(panel, forecaster):
+    from mvpa_ts.adapters.neuralforecast import AutoMVPA
+
+    def config(trial: Any) -> dict[str, Any]:
+        names = trial.suggest_categorical("futr_exog_list", [["x"], None])
+        return {"input_size": 8, "max_steps": 1, "futr_exog_list": names, "logger": False}
+
+    host = forecaster(AutoMVPA(2, 2, config=config, num_samples=1, storage=None))
+    host.fit(panel(2).assign(x=1.0), val_size=4)
+    assert host.models[0].model.futr_exog_list in ([], ["x"])

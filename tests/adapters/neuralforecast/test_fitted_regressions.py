@@ -12,6 +12,7 @@ from mvpa_ts.adapters.neuralforecast import MVPA
 
 NAMES = ["b", "d", "a", "c", "e"]
 """In the order of the wave, which is not that of the host's rows."""
+SMALL = {"max_steps": 2, "encoder_layers": 0, "enable_progress_bar": False, "logger": False}
 
 
 def make_frame(rows: int = 600, names: list[str] = NAMES) -> pd.DataFrame:
@@ -25,10 +26,7 @@ def make_frame(rows: int = 600, names: list[str] = NAMES) -> pd.DataFrame:
 
 
 def fit(frame: pd.DataFrame, **options: Any) -> NeuralForecast:
-    model = MVPA(
-        h=4, input_size=32, n_series=5, max_steps=2, encoder_layers=0, enable_progress_bar=False, logger=False,
-        **{"channel_order": NAMES, **options},
-    )  # fmt: skip
+    model = MVPA(h=4, input_size=32, n_series=5, **{**SMALL, "channel_order": NAMES, **options})
     host = NeuralForecast([model], freq=1)
     host.fit(frame)
     return host
@@ -63,3 +61,14 @@ def test_as_many_other_series_are_read_by_place_alone():
 def test_only_for_means_and_medians_in_units_of_the_series(options, on):
     fitted = fit(make_frame(), **options).models[0].network.fitted
     assert on == (fitted is not None and not fitted.off)
+
+
+def test_the_loss_that_a_search_compares_is_of_what_forecasts():
+    """Regressions that are solved at the end count, though no validation during the training sees them."""
+    frame, host = make_frame(), NeuralForecast([MVPA(h=4, input_size=32, n_series=5, channel_order=NAMES, **SMALL)], 1)
+    host.fit(frame, val_size=4)
+    both = host.predict(frame[frame["ds"] < 596]).merge(frame, on=["unique_id", "ds"])
+    error = (both["MVPA"] - both["y"]).abs().mean()
+    model = host.models[0]
+    assert float(model.metrics["ptl/val_loss"]) == pytest.approx(error, rel=1e-3)
+    assert model.network.fitted.shares[0] > 0.5
