@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,15 +52,22 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def writing_alone(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Make a folder, and let others who write into it so wait for the block's end, where the system has locks."""
+def writing_alone(folder: str | os.PathLike[str], *, wait: bool = True) -> Iterator[None]:
+    """Make a folder, and let others who write into it so wait for the block's end, where the system has locks.
+
+    Without `wait` an OSError says that another process writes there.
+    """
     Path(folder).mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        with suppress(ImportError, OSError):  # Windows has none, nor have some file systems of clusters
+        try:
             import fcntl
 
             stack.callback(os.close, descriptor := os.open(folder, os.O_RDONLY))
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise OSError(f"{folder} is being written by another process") from None
+        except (ImportError, OSError):  # Windows has none, nor have some file systems of clusters
+            pass
         yield
 
 

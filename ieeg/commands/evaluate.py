@@ -13,8 +13,9 @@ from mvpa_ts.ieeg.commands.classes import SCORES, score_classes
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, check_output_folder, k_of_n
 from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.detection.rules import OnlineRule
-from mvpa_ts.ieeg.detection.saved import PROBABILITIES, REFERENCE, RUN, classes_of, read_run, warn_of_mixed
+from mvpa_ts.ieeg.detection.saved import PROBABILITIES, REFERENCE, RUN, STORE, classes_of, read_run, warn_of_mixed
 from mvpa_ts.ieeg.recordings.events_table import read_events
+from mvpa_ts.ieeg.recordings.guards import warn_left_out
 from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, read_left_out
 from mvpa_ts.ieeg.recordings.reading import check_kind, find_recordings
 from mvpa_ts.ieeg.recordings.seizure_words import WORDS_NOT_TAKEN, is_background, is_seizure
@@ -22,6 +23,8 @@ from mvpa_ts.ieeg.recordings.seizure_words import WORDS_NOT_TAKEN, is_background
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.scoring.results import RecordingResult
 
+# Ends of the names of other tables in a BIDS data set.
+_OTHER_TABLES = ("channels", "electrodes", "participants", "scans", "sessions")
 DESCRIPTION = """Score what `mvpformer detect` wrote.
 
 Takes every folder below DETECTIONS that holds a run.json. The reference is that folder's reference_events.tsv, or below
@@ -87,7 +90,7 @@ def main(arguments: list[str]) -> None:
                 f"{first} and {folder} count as two recordings of one subject, {result.subject!r}: if they are of "
                 "different people, or are one recording by two detectors, evaluate them one by one"
             )
-    if options.reference and options.unannotated == "seizure-free":
+    if options.reference:
         _warn_of_unused(Path(options.reference), folders)
     warn_of_copies([(result.name, result.probabilities) for parts in by_subject.values() for result in parts])
     _warn_of_training_subjects(folders)
@@ -152,7 +155,12 @@ def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
 
 
 def _warn_of_earlier_runs(root: Path, folders: Sequence[Path]) -> None:
-    """Warn where the last `mvpformer detect` failed on a recording that an earlier run had scored."""
+    """Warn of detections that were interrupted, and of those on which `mvpformer detect` failed when it ran again."""
+    if begun := [str(path.parent) for path in sorted(root.rglob(STORE)) if not (path.parent / RUN).is_file()]:
+        warn_left_out(
+            f"{root} holds detections that were interrupted, and are not scored: {listed(begun)}. Run "
+            "`mvpformer detect` again as it was, and it goes on"
+        )
     failed = {Path(row[0]).stem for row in read_left_out(root) if row[2].startswith("failed")}
     for folder in folders:
         if folder.name in failed:
@@ -165,7 +173,11 @@ def _warn_of_earlier_runs(root: Path, folders: Sequence[Path]) -> None:
 def _warn_of_unused(root: Path, folders: Sequence[Path]) -> None:
     """Warn of references that belong to no recording by their names, as that of "P1" to "p1"."""
     known = {pattern for folder in folders for pattern in _patterns(folder.name)}
-    tables = [path for path in sorted(root.rglob("*.tsv")) if not (path.parent / PROBABILITIES).exists()]
+    tables = [
+        path
+        for path in sorted(root.rglob("*.?sv"))
+        if not (path.parent / PROBABILITIES).exists() and not path.stem.endswith(_OTHER_TABLES)
+    ]
     if unused := [str(path) for path in tables if not {path.name, f"{path.parent.name}/{path.name}"} & known]:
         warn(f"tables below --reference belong to no recording here, and are not read: {listed(unused)}")
 

@@ -100,6 +100,13 @@ def _say_before_training(config: Any, training: Sequence[Recording], validation:
             "whose regression and baselines are measured from quiet recordings of this one",
             file=sys.stderr,
         )
+    kinds = {frozenset(item.channel_names): item.name for item in (*training, *validation)}
+    if config.linear and len(kinds) > 1:
+        print(
+            f"channels differ between recordings, such as {' and '.join([*kinds.values()][:2])}: a detector of one "
+            "patient measures other places there. If they are different people, train a detector for each",
+            file=sys.stderr,
+        )
     reason = _too_little([Segments(recording) for recording in validation])
     if config.linear and config.members > 1 and reason:
         print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.commands.main import channel_choice, names_baseline, read_named
 from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.detection.rules import OnlineRule
-from mvpa_ts.ieeg.detection.saved import STATED
+from mvpa_ts.ieeg.detection.saved import STATED, STORE
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.ieeg.events import class_labels
 from mvpa_ts.ieeg.recordings.bids import electrode_positions
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.preprocessing.segments import Segments
 
-STORE = "probabilities.store"
 # The detector of this process, by the settings and files that it was made with.
 _LOADED: dict[str, Detector] = {}
 
@@ -103,6 +103,7 @@ class ScoringTask:
         recording = read_named(file, self.channels, **self.reading)
         if self.calibration is not None:
             load_calibration(self.calibration).warn_of_another(recording)
+        files = [file, *filter(None, getattr(getattr(recording.source, "raw", None), "filenames", ()))]
         positions = electrode_positions(file)
         # Before the hours of scoring; positions only place channels in a figure, so no recording is left unscored.
         try:
@@ -117,6 +118,12 @@ class ScoringTask:
         segments = detector.segments(recording)
         table = output.suffix == ".tsv"
         store = None if table else output / STORE
+        # Its fingerprint is of pieces, and a change between them would not be seen.
+        if store is not None and store.is_file() and max(map(os.path.getmtime, files)) > store.stat().st_mtime:
+            warn(
+                f"{recording.name} was written or copied after {store}, whose probabilities are kept: if its samples "
+                "were changed, name another --output",
+            )
         if store is not None and detector.classes:
             # It keeps no probability of classes, but refuses the place of another recording or detector.
             with ProbabilityStore(store, detector.store_settings(segments), segments.starts):

@@ -9,7 +9,7 @@ import logging
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from lightning.pytorch.strategies import FSDPStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from mvpa_ts.blocks import ParallelBlock
+from mvpa_ts.files import writing_alone
 from mvpa_ts.ieeg.commands.main import CommandError, suggestions
 from mvpa_ts.ieeg.commands.training_arguments import SUBCOMMANDS, as_lists, without_simulation
 from mvpa_ts.ieeg.recordings.recording import Recording
@@ -186,7 +187,10 @@ class TrainingCLI(LightningCLI):
         recordings = self.datamodule.open()
         if self.task.before is not None and subcommand == "fit":
             self.task.before(self.config[subcommand], *recordings)
-        with writing_errors_once(), _interruptible(self.files, subcommand):
+        # Two trainings at once would leave the files of the last one, and both say that they are done.
+        first = subcommand == "fit" and self.trainer.is_global_zero
+        alone = writing_alone(self.files.folder, wait=False) if first else nullcontext()
+        with alone, writing_errors_once(), _interruptible(self.files, subcommand):
             super()._run_subcommand(subcommand)
 
 

@@ -62,7 +62,8 @@ class Review:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``reviewed_events.tsv`` and ``review.json`` into the folder of the detection."""
-        write_events(Path(folder) / REVIEWED, self.events, self.duration)
+        # "bckg" would say of all of it that it is free of seizures.
+        write_events(Path(folder) / REVIEWED, self.events, self.duration, background=self.until >= self.duration)
         fields = dataclasses.asdict(self)
         del fields["events"]
         write_json(Path(folder) / REVIEW, fields)

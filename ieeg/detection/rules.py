@@ -185,9 +185,9 @@ class OnlineRule:
     def delays(
         self, probabilities: npt.ArrayLike, starts: npt.ArrayLike, reference: SeizureEvents, threshold: float = 0.5
     ) -> list[float]:
-        """Seconds from the onset of each reference seizure to the first alarm before its end; NaN without an alarm.
+        """Seconds from the onset of each reference seizure to the first alarm in it; NaN without an alarm.
 
-        An alarm is known at the end of its segment.
+        An alarm is known at the end of its segment, which must begin before the seizure ends.
         """
         values, onsets = checked_segments(probabilities, starts)
         alarm_times = onsets[self.alarms(values, threshold)] + SEGMENT_SECONDS

@@ -19,6 +19,7 @@ from mvpa_ts.ieeg.events import Flags, Floats, unscored_stretches
 
 EVENTS, REFERENCE, BASELINES, ONSETS = "events.tsv", "reference_events.tsv", "baselines.tsv", "onsets.tsv"
 PROBABILITIES, RUN, REPORT = "probabilities.tsv", "run.json", "report.html"
+STORE = "probabilities.store"  # of a detection that goes on
 # Column of the class that the recording states, in the table of probabilities of classes.
 STATED = "stated"
 # Seconds by which times in the tables, which have three decimals, may differ from those in ``run.json``.

@@ -275,7 +275,7 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
             stated = dict(json.loads(read_text_bytes(description)))
         except (ValueError, TypeError, RecursionError):
             warn_left_out(f"{description} holds no object of JSON and is not used")
-        if (frequency := stated.get("PowerLineFrequency")) in (50, 60):
+        if (frequency := str(stated.get("PowerLineFrequency")).removesuffix(".0")) in ("50", "60"):
             facts["line_frequency"] = float(frequency)
         if (kind := str(stated.get("RecordingType", "")).lower()) in ("discontinuous", "epoched"):
             warn(

@@ -96,6 +96,8 @@ def check_edf(path: Path, truncated: str = "error") -> Header:
             f"bytes, it states {header.size}"
         )
     signals = [i for i, label in enumerate(header.labels) if label not in ANNOTATIONS]
+    if not signals:
+        raise ValueError(f"{path} holds annotations and no signal: give the file that has the signals")
     if min(header.samples) < 0 or any(header.samples[i] < 1 for i in signals):
         raise ValueError(f"{path} is damaged: a signal has {min(header.samples)} samples in a record")
     clock = [int(field) for field in header.clock.split(".") if field.strip().isdecimal()]
@@ -106,7 +108,7 @@ def check_edf(path: Path, truncated: str = "error") -> Header:
         warn(f"{said}: midnight is taken")
     # MNE would reserve memory for what the header states before it reads a sample.
     rates = [header.samples[i] / header.seconds if header.seconds > 0 else math.inf for i in signals]
-    if signals and not max(rates) <= MAX_RATE:
+    if not max(rates) <= MAX_RATE:
         raise ValueError(f"{path} is damaged: a record of {header.seconds:g} s holds {max(header.samples)} samples")
     if not all(map(math.isfinite, header.limits)):
         raise ValueError(f"{path} is damaged: a physical minimum or maximum is not a finite number")

@@ -107,6 +107,16 @@ def check_brainvision(path: Path, truncated: str = "error") -> list[str]:
                 f"{data} has {size} bytes, which is not a whole number of samples of {frame} bytes as {path.name} "
                 f"states them: it is truncated, or the header is another file's. {READ_ALL_THE_SAME}"
             )
+        marked = [
+            int(position)
+            for name in filter(None, values("MarkerFile"))
+            if (path.parent / name).is_file()
+            for position in re.findall(r"^Mk\d+=[^,]*,[^,]*,(\d+),", header_text(path.parent / name), re.MULTILINE)
+        ]
+        if max(marked, default=0) > size // frame + 1e6 / interval:
+            raise ValueError(
+                f"{data} is truncated: a mark lies at sample {max(marked)}, it has {size // frame}. {READ_ALL_THE_SAME}"
+            )
         points = number("DataPoints")
         if points is not None and points > 0 and size < points * frame:
             raise ValueError(

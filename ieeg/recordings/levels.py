@@ -74,14 +74,18 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
     elif level > WHITE_UV and np.median(np.nanvar(np.diff(x), axis=1) / deviations**2) > WHITE_RATIO:
         say(recording, f"{said} ({usual}), and they are white noise: is an electrode connected?")
     names = [name for name, usable in zip(recording.channel_names, alive, strict=True) if usable]
-    loud = [name for name, deviation in zip(names, deviations, strict=True) if deviation > PLAUSIBLE_UV[1] >= level]
-    if loud:
-        say(
-            recording,
-            f"{recording.name}: {listed(loud)} have a standard deviation of up to "
-            f"{readable(deviations.max())} µV where the other channels have {readable(level)} µV ({usual}): leave them "
-            "out (--channels, or mark them bad) if their gain is wrong",
-        )
+    plausible = PLAUSIBLE_UV[0] <= level <= PLAUSIBLE_UV[1]
+    for odd, extreme in (
+        (deviations > PLAUSIBLE_UV[1], f"up to {readable(deviations.max())}"),
+        (deviations < PLAUSIBLE_UV[0], f"down to {readable(deviations.min())}"),
+    ):
+        if plausible and odd.any():
+            say(
+                recording,
+                f"{recording.name}: {listed([name for name, far in zip(names, odd, strict=True) if far])} have a "
+                f"standard deviation of {extreme} µV where the other channels have {readable(level)} µV "
+                f"({usual}): leave them out (--channels, or mark them bad) if their gain is wrong",
+            )
     _warn_of_steps(recording, names, x)
     at = np.isfinite(x).any(0)  # a sample that all channels lack has no median
     if len(x) > 1 and np.nanvar(x[:, at] - np.nanmedian(x[:, at], axis=0)) < SAME_SHARE * level**2:

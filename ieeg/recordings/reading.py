@@ -50,11 +50,13 @@ OTHER_SUFFIXES = (
     *(".e", ".21e", ".xdf", ".nedf", ".egi", ".nex", ".nex5", ".tdms", ".bci2000", ".edf.gz", ".bdf.gz", ".gdf.gz"),
     *(".edf.zip", ".bdf.zip", ".edf.bz2", ".edf.xz", ".mef3", ".sig", ".bni", ".eeg", ".erd", ".cdt", ".edf+"),
 )
+# Those that are folders.
+_FOLDERS = (".mff", ".mefd")
 # Tables of any program, and what follows the recording's name in those of its seizures and channels.
 _TABLE = re.compile(r"\.(?:tsv|csv|txt|xlsx?|ods|csv_bi|tse|tse_bi|seizures)$")
-_NAMES = {"events.tsv": r"(?:\.|.*(?:event|annot|seiz|sz|mark|label))", "channels.tsv": ".*channel"}
+_NAMES = {"events.tsv": ".*(?:event|annot|seiz|sz|mark|label)", "channels.tsv": ".*channel"}
 # Folders of a BIDS data set that may hold other copies of its recordings, or files of none.
-NOT_BIDS_DATA = {"sourcedata", "code", "stimuli"}
+NOT_BIDS_DATA = {"derivatives", "sourcedata", "code", "stimuli"}
 
 
 @with_notes
@@ -313,12 +315,14 @@ def other_recordings(folder: str | os.PathLike[str]) -> list[Path]:
     """Files below a folder that hold recordings of a kind that `read_recording` does not read, sorted."""
     others = []
     for parent, names in _folders(Path(folder)):
-        # The samples of BrainVision have the ending of another program.
-        brainvision = any(name.lower().endswith(".vhdr") for name in names)
+        # The samples of BrainVision have the ending of another program, and may be called otherwise than their header.
+        samples = {name for name in names if name.lower().endswith(".eeg")}
+        if len(samples) <= sum(name.lower().endswith(".vhdr") for name in names):
+            names = names - samples
         others += [
             parent / name
-            for name in names
-            if name.lower().endswith(OTHER_SUFFIXES) and not (name.lower().endswith(".eeg") and brainvision)
+            for name in names - {f"{Path(name).stem}.eeg" for name in names if name.lower().endswith(".vhdr")}
+            if name.lower().endswith(_FOLDERS if (parent / name).is_dir() else OTHER_SUFFIXES)
         ]
     return sorted(others)
 
@@ -328,8 +332,7 @@ def _folders(folder: Path) -> Iterator[tuple[Path, set[str]]]:
     inside = os.path.realpath(folder)
     linked: set[str] = set()
     for parent, folders, files in os.walk(folder, followlinks=True):
-        # Derivatives hold the same recordings after filters of somebody else.
-        others = {"derivatives"} | (NOT_BIDS_DATA if "dataset_description.json" in files else set())
+        others = NOT_BIDS_DATA if "dataset_description.json" in files else set()
         yield Path(parent), {name for name in (*files, *folders) if not name.startswith(".")}
         for name in sorted(folders):
             path = os.path.join(parent, name)
@@ -513,6 +516,8 @@ def _warn_of_names(path: Path, suffix: str, what: str) -> None:
         # "Night_Events.tsv" and "run-01" are meant for "night.edf" and "run-1".
         return re.sub(r"(?<!\d)0+(?=\d)", "", name.casefold())
 
+    # A table of the recording's name alone may be of its seizures.
+    kind, bare = _NAMES[suffix], r"|\." if suffix == "events.tsv" else ""
     names = os.listdir(path.parent)
     stem, *others = [
         plain(bids.beside(path.parent / name, "").name).removesuffix("_")
@@ -521,9 +526,11 @@ def _warn_of_names(path: Path, suffix: str, what: str) -> None:
     ]
     for name in sorted(names):
         text = plain(name)
-        table = _TABLE.search(text) and re.match(rf"{re.escape(stem)}(?![^\W_]){_NAMES[suffix]}", text)
         of_another = any(len(other) > len(stem) and text.startswith(other) for other in others)
-        if text == suffix or (table and not of_another):
+        named = not of_another and re.match(rf"{re.escape(stem)}(?![^\W_])(?:{kind}{bare})", text)
+        # Beside the only recording, a table needs no name of it.
+        alone = {*others} == {stem} and re.match(kind, text)
+        if text == suffix or (_TABLE.search(text) and (named or alone)):
             warn_left_out(
                 f"{path.parent / name} is not read. If it {what} of {path.name}, "
                 f"{'call it' if text.endswith('.tsv') else 'write them into'} {bids.beside(path, suffix).name}"

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.ieeg.constants import counted
+from mvpa_ts.ieeg.recordings.channels import natural_order
 from mvpa_ts.ieeg.recordings.guards import MAX_RATE, LeftOutWarning, warn_left_out
 from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
 
@@ -305,6 +306,7 @@ class Recording:
         sfreq : float
             Samples per second.
         names : sequence of str
+            Of the rows of `x`. The recording has its channels in natural order, L2 before L10.
         unit : {"V", "mV", "µV", "uV", "nV"}
             Of `x`; never guessed, because the model's embedding is blind to most errors of scale.
         subject, name, seizures, preprocessed
@@ -330,6 +332,8 @@ class Recording:
             seizures=seizures,
             preprocessed=preprocessed,
         )
+        # As in every other recording, because the model compares channels by their distance.
+        recording = recording.pick(natural_order(recording.channel_names))
         warn_if_implausible(recording)
         return recording
 

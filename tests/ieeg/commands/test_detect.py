@@ -324,3 +324,16 @@ def test_results_of_two_detectors_are_not_mixed_without_a_word(tmp_path, model_f
             main(["detect", str(tmp_path / "b.edf"), "-o", str(results), "--model", "line-length", *more])
         said = [str(warning.message) for warning in caught if "differ in " in str(warning.message)]
         assert [differs in text for text in said] == [True] * bool(more)
+
+
+def test_a_recording_that_was_written_after_its_probabilities_is_named(tmp_path):
+    file = tmp_path / "night.edf"
+    write_edf(file, duration=25.0)
+    words = ["detect", str(file), "-o", str(tmp_path / "results"), "--model", "line-length"]
+    with warnings.catch_warnings(action="error"):
+        for _ in range(2):
+            assert main(words) == 0
+    later = (tmp_path / "results" / "night" / "probabilities.store").stat().st_mtime + 60.0
+    os.utime(file, (later, later))
+    with pytest.warns(UserWarning, match=r"was written or copied after .*probabilities\.store"):
+        assert main(words) == 0

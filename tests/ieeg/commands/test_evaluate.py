@@ -275,6 +275,21 @@ def test_a_reference_that_states_nothing(results, tmp_path, capsys):
     table.rename(table.with_name("s02_Session0.tsv"))
     with pytest.warns(UserWarning, match="belong to no recording here, and are not read: .*s02_Session0.tsv$"):
         assert main([*map(str, options), "--unannotated", "seizure-free"]) == 0
+    table.write_text("onset\tduration\teventType\n0\t180\tbckg\n")
+    (tmp_path / "truth" / "participants.tsv").touch()
+    with pytest.warns(UserWarning, match="belong to no recording here, and are not read: .*s02_Session0.tsv$"):
+        assert main([*map(str, options)]) == 0
+
+
+def test_a_detection_that_was_interrupted_is_named(results, tmp_path):
+    root, _ = results
+    shutil.copytree(root, tmp_path / "results")
+    lost = tmp_path / "results" / "S02_session0"
+    for file in lost.iterdir():
+        file.unlink()
+    (lost / "probabilities.store").touch()
+    with pytest.warns(UserWarning, match=rf"detections that were interrupted, and are not scored: {lost}\. Run"):
+        main(["evaluate", str(tmp_path / "results"), "-o", str(tmp_path / "scores"), "--unannotated", "seizure-free"])
 
 
 def test_a_single_recording_is_counted_in_the_singular(results, tmp_path, capsys):

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from mvpa_ts.files import writing_alone
 from mvpa_ts.ieeg import Detector, mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.commands import finetune as finetune_command
 from mvpa_ts.ieeg.commands.main import main
@@ -159,6 +160,15 @@ def test_networks_that_cannot_count_are_named_before_they_train(seizures, reason
     other = simulate_recording("P2", num_channels=2, duration=60.0, num_seizures=0)
     before(SimpleNamespace(linear=True, members=1), [other], [recording])
     assert "the recordings are of several people, P1, P2: --config patient" in capsys.readouterr().err
+    before(SimpleNamespace(linear=True, members=1), [recording], [recording.pick([0])])
+    assert "channels differ between recordings, such as P1_session0 and P1_session0" in capsys.readouterr().err
+
+
+def test_two_trainings_at_once_do_not_share_a_folder(tmp_path, capsys):
+    first, *_ = map(str, patient(tmp_path))
+    with writing_alone(tmp_path / "run"):
+        assert finetune(tmp_path / "run", "--data.recordings", first, "--data.validation_recordings", "[]") == 1
+    assert f"{tmp_path / 'run'} is being written by another process" in capsys.readouterr().err
 
 
 def test_the_last_step_is_validated_whatever_the_interval(tmp_path, capsys):

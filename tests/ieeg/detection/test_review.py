@@ -43,6 +43,13 @@ def test_corrections_come_back_and_are_counted(tmp_path):
         load_review(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize(("until", "rows"), [(60.0, 0), (None, 1)])
+def test_a_part_that_nobody_looked_at_is_not_free_of_seizures(tmp_path, until, rows):
+    review(recording(), EVENTS, lambda raw: raw.set_annotations(None), until=until).save(tmp_path)
+    assert (tmp_path / REVIEWED).read_text().count("bckg") == rows
+    assert load_review(tmp_path).events == []
+
+
 def test_a_file_that_begins_later_than_its_measurement(tmp_path):
     info = mne.create_info(["A1", "A2"], 256.0, "seeg")
     raw = mne.io.RawArray(np.random.default_rng(0).normal(0, 5e-5, (2, 256 * 200)), info, verbose="error")

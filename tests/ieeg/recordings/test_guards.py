@@ -223,6 +223,14 @@ class TestBrainVision:
         refused(header, r"rec\.eeg is truncated: rec\.vhdr promises 10240 samples, it has 5120")
         assert read_recording(header, truncated="read").num_samples == 5120
 
+    def test_a_mark_behind_the_last_sample(self, header):
+        marks = header.with_suffix(".vmrk")
+        marks.write_text(marks.read_text() + "Mk9=Comment,sz,10752,1,0\n")
+        assert read_recording(header).num_samples == 10240  # clocks differ by a second
+        marks.write_text(marks.read_text().replace("10752", "10753"))
+        refused(header, r"rec\.eeg is truncated: a mark lies at sample 10753, it has 10240.*--truncated read")
+        assert read_recording(header, truncated="read").num_samples == 10240
+
 
 class TestEDF:
     @pytest.mark.parametrize(

@@ -423,13 +423,13 @@ class TestFinding:
     def test_not_what_lies_beside_the_data_of_a_bids_data_set(self, tmp_path):
         data = "study/sub-01/ieeg/sub-01_task-x_ieeg.edf"
         others = [f"study/{folder}/pat01.edf" for folder in ("sourcedata", "code", "stimuli", "derivatives/x")]
-        elsewhere = ["plain/sourcedata/pat02.edf", "plain/code/pat03.edf"]
+        elsewhere = ["plain/sourcedata/pat02.edf", "plain/code/pat03.edf", "plain/derivatives/pat04.edf"]
         for name in [data, *others, *elsewhere]:
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).touch()
         (tmp_path / "study" / "dataset_description.json").write_text("{}")
         found = [path.relative_to(tmp_path).as_posix() for path in find_recordings(tmp_path)]
-        assert found == sorted([data, *elsewhere])
+        assert sorted(found) == sorted([data, *elsewhere])
         # asked for by name, they are found
         assert len(find_recordings(tmp_path / "study" / "sourcedata")) == 1
 
@@ -520,6 +520,23 @@ def test_the_samples_of_brainvision_are_no_recording_of_their_own(tmp_path):
         (tmp_path / name).touch()
     with warnings.catch_warnings(action="error"):
         assert find_recordings(tmp_path) == [tmp_path / "samples.vhdr"]
+        (tmp_path / "samples.eeg").rename(tmp_path / "renamed.eeg")  # the header may name it
+        (tmp_path / "results.e").mkdir()  # is no recording
+        find_recordings(tmp_path)
+    (tmp_path / "samples.eeg").touch()
+    with pytest.warns(UserWarning, match=r"1 recording of a kind that is not read: renamed\.eeg"):
+        find_recordings(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["seizures.tsv", "Annotations.csv", "sz_list.xlsx"])
+def test_a_table_beside_the_only_recording_is_named(tmp_path, name):
+    file = write_edf(simulate_recording(num_channels=2, duration=10, num_seizures=0), tmp_path / "night.edf")
+    (tmp_path / name).touch()
+    with pytest.warns(UserWarning, match=rf"{name} is not read. If it lists the seizures of night\.edf"):
+        read_recording(file)
+    write_edf(simulate_recording(num_channels=2, duration=10, num_seizures=0), tmp_path / "day.edf")
+    with warnings.catch_warnings(action="error"):  # which of both it is of, nobody knows
+        read_recording(file)
 
 
 def test_links_to_one_file_are_one_recording(tmp_path):
@@ -630,6 +647,7 @@ def _gain(brain, start, stop, channels, gain):
         (lambda brain: np.random.default_rng(1).normal(0, 300, brain.shape), r"is 298 µV \(usual .* white noise"),
         (lambda brain: np.tile(brain[:1], (4, 1)), "all 4 channels hold the same signal"),
         (lambda brain: brain * [[1], [1], [300], [1]], r"A3 have a standard deviation of up to 1\d,\d00 µV where"),
+        (lambda brain: brain * [[1], [1], [1e-3], [1]], r"A3 have a standard deviation of down to 0\.05 µV where"),
         (lambda brain: brain[[0, 1, 0, 3]], r"as another one, .*: A3 \(50 µV\) as A1 \(50 µV\); one"),
         (lambda brain: brain[[0, 1, 0, 3]] * [[1], [1], [-3], [1]] + 7, r"A3 \(150 µV\) as A1 \(50 µV\); one signal"),
         (
@@ -653,6 +671,7 @@ def _gain(brain, start, stop, channels, gain):
         "white noise",
         "one signal",
         "gain of one channel",
+        "lost gain of one channel",
         "two channels of one signal",
         "a scaled copy",
         "gain of one channel for a while",
@@ -668,3 +687,10 @@ def test_levels_that_cannot_be(x, message):
         Recording.from_array(brain, 512.0, ["A1", "A2", "A3", "A4"], "µV")
     with pytest.warns(UserWarning, match=message):
         Recording.from_array(x(brain), 512.0, ["A1", "A2", "A3", "A4"], "µV")
+
+
+def test_channels_of_an_array_are_sorted_as_all_are():
+    x = np.random.default_rng(0).normal(0, 50, (3, 5120))
+    recording = Recording.from_array(x, 512.0, ["L10", "A1", "L2"], "µV")
+    assert recording.channel_names == ("A1", "L2", "L10")
+    np.testing.assert_allclose(recording.read(0, 5120), x[[1, 2, 0]], rtol=1e-6)
