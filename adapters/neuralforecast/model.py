@@ -461,7 +461,7 @@ class MVPA(PanelModel):
         """The host's loss of the network as it forecasts, regressions and all: by it a search compares trials."""
         training, loader = self.training, self.trainer.datamodule.val_dataloader()
         batches = [self.transfer_batch_to_device(batch, self.device, 0) for batch in loader]
-        self.log = lambda *_, **__: None  # type: ignore[method-assign]  # Lightning lets nothing be logged so late
+        self.log = lambda *_, **__: None  # Lightning lets nothing be logged so late
         try:
             losses = [self.eval().validation_step(batch, 0) for batch in batches]
         finally:
