@@ -78,7 +78,7 @@ def effects_table(
             where = listed([*map(str, np.array(names, object)[infinite])])
             raise ValueError(f"{what} must hold finite numbers, or NaN where missing, got infinite ones in {where}")
     features = np.broadcast_to(features[:, None] if features.ndim == 2 else features, (*values.shape, len(covariates)))
-    outcome, rows, alike = Scaling.of(values), [], {}
+    outcome, rows, alike, still = Scaling.of(values), [], {}, {}
     scaled, observed = torch.tensor(outcome.apply(values)).nan_to_num(0.0), torch.tensor(~np.isnan(values))
     reach = float(torch.special.ndtri(torch.tensor(0.5 + coverage / 2, dtype=torch.float64)))
     for column, name in enumerate(series):
@@ -93,6 +93,7 @@ def effects_table(
             found[:, varies] = math.nan if fit is None else fit
             if fit is not None:
                 alike |= dict.fromkeys(map(str, np.array(covariates)[varies & np.isnan(found[0])]))
+        still |= dict.fromkeys(map(str, np.array(covariates)[~varies]))
         effect, error = found * outcome.scale[column] / unit.scale
         rows += [
             (name, covariate, middle, middle - half, middle + half)
@@ -100,6 +101,8 @@ def effects_table(
         ]
     if alike:
         warn(f"effects of {listed([*alike])} are NaN, for the others and the season tell the same: leave one out")
+    if still:
+        warn(f"effects of {listed([*still])} are NaN where they never vary: leave the column out")
     return pd.DataFrame(rows, columns=["unique_id", "covariate", "effect", "lower", "upper"])
 
 
