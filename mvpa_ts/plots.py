@@ -90,7 +90,7 @@ def forecast(df: Any, forecast: Any, pred_interval: Any = None, *, series: Itera
         for label, values in middle.items():
             axis.plot(steps, values, label=label)
         axis.set_title(str(name))
-    _legend(figure, axes)
+    _finish(figure, axes)
     return figure
 
 
@@ -140,7 +140,7 @@ def anomalies(found: Any, *, series: Iterable[Any] | None = None) -> Figure:
         ):
             axis.plot(row["ds"][chosen], row["y"][chosen], "o", color="tab:red", markerfacecolor=fill, label=label)
         axis.set_title(str(name))
-    _legend(figure, axes)
+    _finish(figure, axes)
     return figure
 
 
@@ -254,9 +254,15 @@ def _figure(count: int, available: int = 0) -> tuple[Figure, list[Any]]:
     return figure, list(axes.flat[:count])
 
 
-def _legend(figure: Figure, axes: list[Any]) -> None:
+def _finish(figure: Figure, axes: list[Any]) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
     # Below the axes, where it covers no value.
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
+    for axis in axes:
+        if isinstance(locator := axis.xaxis.get_major_locator(), AutoDateLocator):  # whole dates would touch
+            axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+            axis.tick_params("x", rotation=0)
 
 
 # Of each series: steps, and the columns of its forecast by what they are.

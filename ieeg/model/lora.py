@@ -52,6 +52,9 @@ def with_head(base: MVPFormer, num_classes: int = 2, *, seed: int = 0, **changes
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, "head"))
         model = MVPFormer(config)
+    weight = next(base.parameters())
+    model.to(weight.device, weight.dtype)
+    model.set_gradient_checkpointing(base.stack.gradient_checkpointing)
     # Strict apart from the new head: a tensor that fits nowhere says that base is another kind of model.
     left = ("head.", "prediction_head.")
     weights = {name: tensor for name, tensor in base.state_dict().items() if not name.startswith(left)}
@@ -84,6 +87,8 @@ def prepared(model: MVPFormer, method: Method = "lora", *, rank: int = 8, alpha:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream_seed(seed, "adapters"))
             return get_peft_model(model, adapters)
+    # It may have been prepared by another method before.
+    model.requires_grad_(True)
     if method == "amplitude" and model.amplitude is None:
         raise ValueError("method='amplitude' needs a model with amplitude='bands', got 'none'")
     if method in ("head", "amplitude"):

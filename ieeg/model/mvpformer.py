@@ -11,7 +11,7 @@ from huggingface_hub import PyTorchModelHubMixin
 from torch import Tensor, nn
 
 from mvpa_ts.attention import MVPAttention
-from mvpa_ts.attention.functional import merged_mask
+from mvpa_ts.attention.functional import check_mask, merged_mask
 from mvpa_ts.attention.module import extent
 from mvpa_ts.blocks import MVPAStack, ParallelBlock, SwiGLU
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
@@ -120,7 +120,9 @@ class MVPFormer(  # type: ignore[call-arg]
         past : Tensor or None
             None with ``amplitude="none"``, where a segment is embedded by itself.
         """
-        _checked_shape(signal)
+        B, C, samples = _checked_shape(signal)
+        if token_mask is not None:
+            check_mask("token_mask", token_mask, (B, samples // SEGMENT_SAMPLES, C))
         segments = rearrange(signal, "b c (t samples) -> b t c samples", samples=SEGMENT_SAMPLES)
         if token_mask is not None:
             segments = segments.masked_fill(~token_mask[..., None], 0.0)
@@ -190,6 +192,7 @@ class MVPFormer(  # type: ignore[call-arg]
             return self.head(rearrange(last, "b c d -> b (c d)"))
         if channel_mask is None:
             channel_mask = last.new_ones(last.shape[:2], dtype=torch.bool)
+        check_mask("channel_mask", channel_mask, tuple(last.shape[:2]))
         real = channel_mask[..., None].to(last.dtype)
         count = real.sum(1).clamp(min=1)
         if self.config.pooling == "logsumexp":

@@ -37,7 +37,8 @@ class StreamingMVPFormer:
     -----
     With ``row_order="released"`` the meaning of a codebook row moves with the number of segments, which in a stream
     would change all of the past at each step. Here a stream has the rows of `context` segments and `num_channels`
-    channels from its first segment on, so it equals the full pass when exactly `context` segments have come.
+    channels from its first segment on, so it equals the full pass when exactly `context` segments have come, unless
+    the first or the last channel is missing, which the full pass does not count.
 
     Examples
     --------

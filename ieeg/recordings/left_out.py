@@ -48,10 +48,11 @@ def of_segments(name: str, segments: npt.ArrayLike, why: str) -> list[Row]:
 def not_read(paths: Iterable[Path]) -> tuple[list[Row], list[Row]]:
     """Rows of what `find_recordings` leaves out of these folders: files of other kinds, and links."""
     folders = [path for path in paths if path.is_dir()]
-    others = {other: None for folder in folders for other in other_recordings(folder)}
+    # By its place in the folder, since one in another subfolder may have the same name.
+    others = {other: str(other.relative_to(folder)) for folder in folders for other in other_recordings(folder)}
     links = {link: to for folder in folders for link, to in linked_recordings(folder).items()}
     said = [(link.name, "", f"a link to {to.name}, which is read once") for link, to in links.items()]
-    return [(other.name, "", "of a kind that is not read") for other in others], said
+    return [(other, "", "of a kind that is not read") for other in others.values()], said
 
 
 def listing(rows: Iterable[Row], table: Path | None = None) -> list[str]:

@@ -58,6 +58,8 @@ def pick(problem: Problem, needs_lse: bool) -> tuple[str, str]:
     # One CPU thread, forward and backward: the reference took 0.5 to 1.0 of separable's time up to 5·10⁴ pairs, 0.9 to
     # 1.5 near 10⁵, depending on the processor, and 1.2 to 16 above. sdpa was nowhere the fastest by more than a tenth,
     # and 7 times slower at T = C = 50 with a window. All sizes: experiments/results/attention/attention_cpu.md.
+    if query.device.type == "cpu" and query.dtype in (torch.float16, torch.bfloat16):
+        return "separable", "it computes 16 bits in float32, for few pairs and for many"
     # Elsewhere fewer, larger kernels should win until the reference's weights, several times 4 bytes a pair, are GiBs.
     if pairs > (1 << 16 if query.device.type == "cpu" else 1 << 26):
         return "separable", "many pairs of tokens"

@@ -363,13 +363,15 @@ def check_mask(name: str, mask: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def check_floats(name: str, tensor: Any, weight: Any) -> None:
-    """Raise a ValueError for what is no tensor of floats, or float64 where the weights are not, or the reverse."""
+    """Raise a ValueError for what is no tensor of floats, or of another precision than the weights."""
     if not isinstance(tensor, Tensor):
         raise ValueError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}: give torch.as_tensor({name})")
     if not tensor.is_floating_point():
         raise ValueError(f"{name} must hold floats, got {tensor.dtype}: give {name}.float()")
     precision = getattr(weight, "dtype", tensor.dtype)  # quantised layers have a method in its place
-    if (tensor.dtype == torch.float64) != (precision == torch.float64):
+    half = tensor.dtype in (torch.float16, torch.bfloat16) and precision == torch.float32
+    half = half and not torch.is_autocast_enabled(tensor.device.type)
+    if half or (tensor.dtype == torch.float64) != (precision == torch.float64):
         raise ValueError(
             f"{name} must have the precision of the weights, {precision}, got {tensor.dtype}: give "
             f"{name}.to({precision})"

@@ -325,8 +325,9 @@ class MVPAttention(nn.Module):
         if not isinstance(codebook, Tensor):
             got = f"None; only components without {term!r} need none" if codebook is None else type(codebook).__name__
             raise ValueError(f"{name} must be a tensor [R, D] with D = dim = {self.dim}, got {got}")
-        rows = self._rows(name, codebook, size, extent, two_sided=two_sided)
         projection = self.channel_key if term == "channel" else self.time_key
+        functional.check_floats(name, codebook, projection.weight)
+        rows = self._rows(name, codebook, size, extent, two_sided=two_sided)
         return rearrange(projection(codebook[rows]), "r (h d) -> r h d", d=self.head_dim)
 
     def _rows(self, name: str, codebook: Tensor, size: int, extent: int | Tensor, *, two_sided: bool) -> Tensor:

@@ -61,7 +61,7 @@ class ClassificationTraining:
         Changed copies of each series that the fixed-kernel path is fitted with; fewer where the panel is large.
     class_weights : {"balanced"}, tuple of float or None
         "balanced": every class weighs the same in the loss, whatever its number of series. A tuple has the weight of
-        each class.
+        each class, of which only the ratios count.
 
     Raises
     ------
@@ -149,7 +149,9 @@ class Part:
         if kind is None or self.regression:
             return torch.ones(self.num_classes)
         if isinstance(kind, tuple):
-            return torch.tensor(kind, dtype=torch.float32)
+            # Only their ratios count: a series weighs 1 in the mean.
+            weights = torch.tensor(kind, dtype=torch.float32)
+            return weights / weights[self.labels].mean().clamp(min=1e-30)
         return (
             len(self.labels) / self.num_classes / torch.bincount(self.labels, minlength=self.num_classes).clamp(min=1)
         )

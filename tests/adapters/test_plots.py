@@ -1,6 +1,7 @@
 """Pictures hold the numbers of the frames that they were given."""
 
 import builtins
+import itertools
 import sys
 
 import numpy as np
@@ -51,6 +52,16 @@ def test_a_forecast_of_neuralforecast_has_its_intervals():
     assert lines_of(figure.axes[1]) == {"observed": (-np.arange(10.0)).tolist(), "MVPA-median": [-10.0, -11.0]}
     assert bands_of(figure.axes[0]) == {"MVPA 80 %": (6.0, 15.0), "MVPA 50 %": (8.0, 13.0)}
     assert len(plots.forecast(df, forecast, series=["b"]).axes) == 1
+    # Nothing lies over a value or a date: the legend is below, and dates are short.
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    assert legend.get_window_extent().y1 < min(axis.get_tightbbox().y0 for axis in figure.axes)
+    labels = [label for label in figure.axes[0].get_xticklabels() if label.get_text()]
+    ends = [label.get_window_extent() for label in labels]
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(ends))
+    other = df.rename(columns={"unique_id": "store"})
+    with pytest.raises(ValueError, match=r"unique_id, ds and y .* got \['store', 'ds'\]: rename"):
+        plots.forecast(other, forecast.rename(columns={"unique_id": "store"}))
 
 
 @pytest.mark.parametrize("period", [False, True])

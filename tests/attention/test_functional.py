@@ -243,6 +243,16 @@ def test_autocast_gives_its_precision_whatever_the_implementation(dtype, impl):
     assert all(x.dtype == torch.float32 for x in torch.autograd.grad(output.float().sum(), inputs))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_few_pairs_in_16_bits_are_as_exact_as_many(dtype):
+    """A sample alone had six times the error that it had in a batch."""
+    inputs = [10.0 * x for x in Case().inputs(torch.float64)]
+    rounded = [x.to(dtype) for x in inputs]
+    exact = mvpa_attention(*(x.double() for x in rounded))
+    # What is left is the rounding of the output.
+    torch.testing.assert_close(mvpa_attention(*rounded).double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-3)
+
+
 def test_low_precision_stays_low_precision():
     inputs = Case().inputs(torch.bfloat16)
     inputs[3:] = Case().inputs(torch.float32)[3:]

@@ -303,6 +303,16 @@ def test_printed_it_tells_its_sizes_and_options():
     assert made.extra_repr() == "24, num_heads=4, num_kv_heads=2, causal=False, components=('time',), beyond='clamp'"
 
 
+@pytest.mark.parametrize("codebook", [torch.float64, torch.float16], ids=str)
+def test_precisions_that_do_not_go_together_are_named(codebook):
+    made, x = MVPAttention(24, 4, causal=False), torch.randn(1, 3, 2, 24)
+    time, channel = torch.randn(5, 24), torch.randn(2, 24)
+    with pytest.raises(ValueError, match=r"x must have the precision of the weights, torch\.float32"):
+        made(x.half(), time, channel)
+    with pytest.raises(ValueError, match=r"time_codebook must have the precision of the weights, torch\.float32"):
+        made(x, time.to(codebook), channel)
+
+
 def test_device_and_dtype_are_those_of_all_parameters():
     made = MVPAttention(24, 4, device="meta", dtype=torch.bfloat16)
     assert {(parameter.device.type, parameter.dtype) for parameter in made.parameters()} == {("meta", torch.bfloat16)}

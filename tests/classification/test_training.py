@@ -235,6 +235,11 @@ def test_balanced_weights_count_classes_alike():
     numbers = replace(training, class_weights=(1, 5))
     train_network(given, part([0] * 50 + [1] * 10), part([0, 1]), numbers, steps=150, seed=0)
     torch.testing.assert_close(given.bias, network.bias, atol=0.05, rtol=0)
+    for scale in (100, 0.01):  # only ratios count
+        scaled = _Shift()
+        times = replace(training, class_weights=(scale, 5 * scale))
+        train_network(scaled, part([0] * 50 + [1] * 10), part([0, 1]), times, steps=150, seed=0)
+        torch.testing.assert_close(scaled.bias, given.bias)
     plain = _Shift()
     unweighted = ClassificationTraining(
         steps=150, learning_rate=0.05, label_smoothing=0.0, weight_decay=0.0, evaluate_every=150, batch_size=60

@@ -95,6 +95,20 @@ def test_head_only_trains_the_head(base):
     model = prepared(with_head(base), "head")
     assert [name for name, parameter in model.named_parameters() if parameter.requires_grad] == ["head.weight"]
     assert trainable_share(model)[0] == 0
+    # Prepared again, by another method, it trains what that one says.
+    everything = {name for name, _ in model.named_parameters()}
+    for method, left in (("blocks", "encoder."), ("full", "none")):
+        trained = {name for name, weight in prepared(model, method).named_parameters() if weight.requires_grad}
+        assert trained == {name for name in everything if not name.startswith(left)}
+
+
+def test_a_head_leaves_precision_and_checkpointing_as_they_are(base):
+    base.set_gradient_checkpointing(True)
+    model = with_head(base.double())
+    assert {weight.dtype for weight in model.parameters()} == {torch.float64}
+    assert model.stack.gradient_checkpointing
+    x = signal().double()
+    torch.testing.assert_close(model(x), base(x))
 
 
 def test_adapter_alone_needs_its_base(base, tmp_path):

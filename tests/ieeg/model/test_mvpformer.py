@@ -160,6 +160,18 @@ def test_classification_of_concatenated_channels():
         model.classify(features[:, :, :2])
 
 
+def test_masks_of_another_shape_are_refused():
+    """A mask of channels is none of segments, even where a sample has as many of both."""
+    model = MVPFormer(mvpformer_tiny(num_classes=2)).eval()
+    x, mask = torch.randn(2, 3, 2 * 2560), torch.ones(2, 3, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"token_mask must be a bool tensor of shape \(2, 2, 3\)"):
+        model.encode(x, mask)
+    features = model(x, mask)
+    for wrong in (mask[0], torch.ones(2, 2, 3, dtype=torch.bool), mask.float()):
+        with pytest.raises(ValueError, match=r"channel_mask must be a bool tensor of shape \(2, 3\)"):
+            model.classify(features, wrong)
+
+
 def test_classification_by_the_most_suspicious_channels():
     model = seeded(num_classes=2, pooling="logsumexp")
     features = 3 * torch.randn(B, T, C, 64)

@@ -12,7 +12,7 @@ from support.edf_files import signals_of
 from mvpa_ts.ieeg import Segments
 from mvpa_ts.ieeg.commands.finetune import _list_left_out
 from mvpa_ts.ieeg.commands.main import main
-from mvpa_ts.ieeg.recordings.left_out import listing, read_left_out, write_left_out
+from mvpa_ts.ieeg.recordings.left_out import listing, not_read, read_left_out, write_left_out
 from mvpa_ts.ieeg.recordings.reading import read_recording
 
 edfio = pytest.importorskip("edfio")
@@ -140,3 +140,10 @@ def test_evaluate_names_words_that_were_not_understood(tmp_path, capsys):
     assert "not taken for seizures: FBTCS. If they mean some, name them with --seizure-words" in capsys.readouterr().err
     with pytest.warns(UserWarning, match="FBTCS.*taken as seizure-free"):
         assert main(["evaluate", results, "-o", scores, "--unannotated", "seizure-free"]) == 0
+
+
+def test_files_of_one_name_are_told_apart(tmp_path):
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "night.trc").touch()
+    assert [row[0] for row in not_read([tmp_path])[0]] == ["a/night.trc", "b/night.trc"]
