@@ -26,7 +26,7 @@ BASE_NAME = "base.json"
 
 
 def with_head(base: MVPFormer, num_classes: int = 2, *, seed: int = 0, **changes: Any) -> MVPFormer:
-    """A copy of a model with a new classification head in place of the prediction head.
+    """A copy of a model, in float32 at least, with a new classification head in place of the prediction head.
 
     Nothing depends on the prediction head any more; and peft, which finds modules by the end of their names, would take
     ``prediction_head`` for ``head``.
@@ -53,7 +53,7 @@ def with_head(base: MVPFormer, num_classes: int = 2, *, seed: int = 0, **changes
         torch.manual_seed(stream_seed(seed, "head"))
         model = MVPFormer(config)
     weight = next(base.parameters())
-    model.to(weight.device, weight.dtype)
+    model.to(weight.device, torch.promote_types(weight.dtype, torch.float32))  # what trains has no 16 bits
     model.set_gradient_checkpointing(base.stack.gradient_checkpointing)
     # Strict apart from the new head: a tensor that fits nowhere says that base is another kind of model.
     left = ("head.", "prediction_head.")

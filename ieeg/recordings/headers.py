@@ -111,7 +111,7 @@ def check_brainvision(path: Path, truncated: str = "error") -> list[str]:
             int(position)
             for name in filter(None, values("MarkerFile"))
             if (path.parent / name).is_file()
-            for position in re.findall(r"^Mk\d+=[^,]*,[^,]*,(\d+),", header_text(path.parent / name), re.MULTILINE)
+            for position in re.findall(r"^Mk\d+=[^,]*,[^,]*,(\d{1,18}),", header_text(path.parent / name), re.MULTILINE)
         ]
         if max(marked, default=0) > size // frame + 1e6 / interval:
             raise ValueError(

@@ -99,8 +99,6 @@ def check_window(
     B, L, C = x.shape
     if mask is not None:
         check_mask("mask", mask, tuple(x.shape))
-    if config.cycle_length is None and phase is not None:
-        raise ValueError("phase needs a network with a cycle (cycle_length); this network has none: leave phase out")
     if config.cycle_length is not None:
         if phase is None:
             raise ValueError(f"phase must be given, because the network has a cycle of {config.cycle_length} steps")

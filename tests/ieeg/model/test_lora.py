@@ -109,6 +109,7 @@ def test_a_head_leaves_precision_and_checkpointing_as_they_are(base):
     assert model.stack.gradient_checkpointing
     x = signal().double()
     torch.testing.assert_close(model(x), base(x))
+    assert {weight.dtype for weight in with_head(base.bfloat16()).parameters()} == {torch.float32}
 
 
 def test_adapter_alone_needs_its_base(base, tmp_path):
