@@ -202,9 +202,12 @@ class BaseForecaster(nn.Module):
 
     def checked_mask(self, x: Tensor, mask: Tensor | None, horizon: int) -> Tensor:
         """The mask of histories, where NaN are missing without one; raises ValueError for inputs of another kind."""
-        check_floats("x", x, self.correction.weight)
-        if x.dtype not in (torch.float32, torch.float64):  # medians and regressions have no half precision
+        if getattr(x, "dtype", None) in (
+            torch.float16,
+            torch.bfloat16,
+        ):  # medians and regressions have no such precision
             raise ValueError(f"x must be float32 or float64, got {x.dtype}: give x.float()")
+        check_floats("x", x, self.correction.weight)
         if x.ndim != 3 or 0 in x.shape:
             raise ValueError(f"x must be [B, L, C] with no empty axis, got shape {tuple(x.shape)}")
         if isinstance(horizon, bool) or not isinstance(horizon, Integral) or horizon < 1:
