@@ -202,10 +202,8 @@ class BaseForecaster(nn.Module):
 
     def checked_mask(self, x: Tensor, mask: Tensor | None, horizon: int) -> Tensor:
         """The mask of histories, where NaN are missing without one; raises ValueError for inputs of another kind."""
-        if getattr(x, "dtype", None) in (
-            torch.float16,
-            torch.bfloat16,
-        ):  # medians and regressions have no such precision
+        # Medians and regressions have no such precision.
+        if getattr(x, "dtype", None) in (torch.float16, torch.bfloat16):
             raise ValueError(f"x must be float32 or float64, got {x.dtype}: give x.float()")
         check_floats("x", x, self.correction.weight)
         if x.ndim != 3 or 0 in x.shape:
