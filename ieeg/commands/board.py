@@ -7,7 +7,8 @@ from pathlib import Path
 
 from mvpa_ts.ieeg.commands import main as common
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
-from mvpa_ts.ieeg.recordings.reading import read_recording, warn_of_shared_names
+from mvpa_ts.ieeg.recordings.finding import warn_of_shared_names
+from mvpa_ts.ieeg.recordings.reading import read_recording
 
 DESCRIPTION = """Put detectors beside each other on the recordings of a folder, such as a BIDS data set.
 

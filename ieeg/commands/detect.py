@@ -16,8 +16,8 @@ from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.commands.scoring_task import ScoringTask
 from mvpa_ts.ieeg.detection.saved import RUN, warn_of_mixed
 from mvpa_ts.ieeg.recordings.bids import beside, bids_root
+from mvpa_ts.ieeg.recordings.finding import SUFFIXES, warn_of_shared_names
 from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, not_read, read_left_out, write_left_out
-from mvpa_ts.ieeg.recordings.reading import SUFFIXES, warn_of_shared_names
 
 DESCRIPTION = """Detect seizures in recordings, or in all recordings below a folder.
 

@@ -15,9 +15,9 @@ from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.detection.rules import OnlineRule
 from mvpa_ts.ieeg.detection.saved import PROBABILITIES, REFERENCE, RUN, STORE, classes_of, read_run, warn_of_mixed
 from mvpa_ts.ieeg.recordings.events_table import read_events
+from mvpa_ts.ieeg.recordings.finding import check_kind, find_recordings
 from mvpa_ts.ieeg.recordings.guards import warn_left_out
 from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, read_left_out
-from mvpa_ts.ieeg.recordings.reading import check_kind, find_recordings
 from mvpa_ts.ieeg.recordings.seizure_words import WORDS_NOT_TAKEN, is_background, is_seizure
 
 if TYPE_CHECKING:

@@ -151,7 +151,7 @@ def suggestions(arguments: Sequence[str], options: Iterable[str]) -> list[str]:
 
 def recordings_in(paths: Iterable[str]) -> dict[Path, list[Path]]:
     """The recordings in each file or folder; an error where one is missing or holds none."""
-    from mvpa_ts.ieeg.recordings.reading import check_kind, find_recordings
+    from mvpa_ts.ieeg.recordings.finding import check_kind, find_recordings
 
     files_of: dict[Path, list[Path]] = {}
     for path in map(Path, paths):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mvpa_ts.checks import grouped
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.constants import counted
-from mvpa_ts.ieeg.recordings.reading import linked_recordings, other_recordings
+from mvpa_ts.ieeg.recordings.finding import linked_recordings, other_recordings
 
 LEFT_OUT = "left_out.tsv"
 # Of a list on the screen; the table has all.

@@ -71,7 +71,7 @@ class RecordingDataModule(pl.LightningDataModule):
     Parameters
     ----------
     recordings : list of path, optional
-        Recordings, or files and folders, see `mvpa_ts.ieeg.recordings.reading.find_recordings`.
+        Recordings, or files and folders, see `mvpa_ts.ieeg.recordings.finding.find_recordings`.
     simulation : Simulation, optional
         Simulated subjects instead of `recordings`.
     validation_subjects : list of str
@@ -250,7 +250,8 @@ class RecordingDataModule(pl.LightningDataModule):
         return self.context + TWO_MINUTES
 
     def _read(self, items: Sequence[Path | Recording]) -> list[Recording]:
-        from mvpa_ts.ieeg.recordings.reading import read_recording, warn_of_shared_names
+        from mvpa_ts.ieeg.recordings.finding import warn_of_shared_names
+        from mvpa_ts.ieeg.recordings.reading import read_recording
 
         files = [item for item in items if isinstance(item, Path)]
         if self.subjects is None:

@@ -17,7 +17,8 @@ def found_recordings(sources: Sequence[str | Path | Recording]) -> list[Path | R
 
     Raises FileNotFoundError for a folder without a recording.
     """
-    from mvpa_ts.ieeg.recordings.reading import as_recording, find_recordings
+    from mvpa_ts.ieeg.recordings.finding import find_recordings
+    from mvpa_ts.ieeg.recordings.reading import as_recording
 
     items: dict[Path | int, Path | Recording] = {}
     for source in sources:

@@ -15,13 +15,13 @@ from harness.detection.simulated import held
 from scipy.signal import resample
 from sklearn.metrics import roc_auc_score
 
-from mvpa_ts.ieeg import Detector, MVPFormer, Recording, Segments, simulate_recording
+from mvpa_ts.ieeg import Detector, MVPFormer, Recording, Segments, read_recording, simulate_recording
 from mvpa_ts.ieeg.commands.main import main as mvpformer
 from mvpa_ts.ieeg.detection.baselines import brainmaze_probabilities, fit_baselines
 from mvpa_ts.ieeg.detection.features import BANDS, TrainingFeatures, blocks, mean_length, segment_features
 from mvpa_ts.ieeg.detection.features import line_lengths as line_lengths_of
 from mvpa_ts.ieeg.detection.rules import probabilities_to_events
-from mvpa_ts.ieeg.recordings.reading import find_recordings, read_recording
+from mvpa_ts.ieeg.recordings.finding import find_recordings
 from mvpa_ts.ieeg.simulation.simulate import Difficulty
 from mvpa_ts.ieeg.simulation.writing import write_edf
 

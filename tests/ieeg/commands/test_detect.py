@@ -23,7 +23,7 @@ from mvpa_ts.ieeg.detection.rules import RULES
 from mvpa_ts.ieeg.detection.saved import BASELINES, EVENTS, ONSETS, PROBABILITIES, REFERENCE, REPORT, RUN
 from mvpa_ts.ieeg.recordings.bids import electrode_positions
 from mvpa_ts.ieeg.recordings.events_table import COLUMNS, read_seizures
-from mvpa_ts.ieeg.recordings.reading import find_recordings
+from mvpa_ts.ieeg.recordings.finding import find_recordings
 from mvpa_ts.ieeg.simulation.writing import write_swec
 
 REAL = Path(os.environ.get("MVPA_TS_DATA", "nowhere")) / "ieeg"

@@ -14,7 +14,7 @@ from support.edf_files import signals_of
 
 from mvpa_ts.ieeg import Recording, Segments, read_recording, simulate_recording
 from mvpa_ts.ieeg.preprocessing.selection import select_channels
-from mvpa_ts.ieeg.recordings.reading import find_recordings, warn_of_shared_names
+from mvpa_ts.ieeg.recordings.finding import find_recordings, warn_of_shared_names
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
 mne = pytest.importorskip("mne")
