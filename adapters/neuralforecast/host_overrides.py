@@ -88,7 +88,7 @@ class HostOverrides(BaseModel):
         missing = temporal[:, [columns.get_loc("available_mask")]] == 0
         weight = torch.from_numpy(columns == "sample_weight").to(temporal.device)[:, None]
         temporal = self.scaled_columns(temporal, columns, 1)
-        names = self.futr_exog_list if self._keeps_covariates else []
+        names = [*self.futr_exog_list, *self.hist_exog_list] if self._keeps_covariates else []
         covariate = torch.tensor([name in names for name in columns], device=temporal.device)[:, None]
         temporal = temporal.masked_fill(missing & ~covariate & (~weight | temporal.isnan()), 0.0)
         batch = {**batch, "temporal": temporal}
@@ -104,7 +104,8 @@ class HostOverrides(BaseModel):
         y, mask, y_ahead, mask_ahead, historic, future, static = super()._parse_windows(batch, windows)
         # A missing row was zeroed before the host scaled it, which made its columns far from their mean: zero it again.
         missing = torch.cat([mask, mask_ahead], 1)[:, None] == 0  # [B, 1, L + h, N]
-        historic = None if historic is None else historic.masked_fill(missing[:, :, : self.input_size], 0.0)
+        if historic is not None and not self._keeps_covariates:
+            historic = historic.masked_fill(missing[:, :, : self.input_size], 0.0)
         if future is not None:
             if self._keeps_covariates:
                 missing = missing & future.isnan()

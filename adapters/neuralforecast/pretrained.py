@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from neuralforecast.common._base_model import BaseModel
-from neuralforecast.losses.pytorch import MAE, MSE, RMSE, HuberMQLoss, IQLoss, MQLoss, QuantileLoss
+from neuralforecast.losses.pytorch import MAE, MSE, RMSE, HuberMQLoss, HuberQLoss, IQLoss, MQLoss, QuantileLoss
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -264,7 +264,7 @@ def _levels(loss: nn.Module) -> tuple[float, ...] | None:
         return tuple(round(float(level), 6) for level in loss.quantiles)
     if isinstance(loss, IQLoss):  # a quantile that is drawn anew
         return None
-    if isinstance(loss, QuantileLoss):
+    if isinstance(loss, (QuantileLoss, HuberQLoss)):
         return (float(loss.q),)
     if losses.scaled_by_host(loss) or loss.outputsize_multiplier != 1:
         return None

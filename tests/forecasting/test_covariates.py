@@ -63,8 +63,17 @@ def test_what_no_row_tells_has_no_effect():
     constant, few = torch.ones(1, L + H, 1), torch.ones(1, L, dtype=torch.bool)
     series = torch.randn(1, L, generator=torch.Generator().manual_seed(1))
     assert not covariate_effects(series, few, constant).any()
-    few[:, 20:] = False
+    few[:, 14:] = False
     assert not covariate_effects(series, few, torch.randn(1, L + H, 1)).any()
+
+
+def test_a_driver_is_found_in_few_rows():
+    generator = torch.Generator().manual_seed(7)
+    x = torch.rand(100, 26, 1, generator=generator)
+    y = 100.0 + 3.0 * x[..., 0] + 0.1 * torch.randn(100, 26, generator=generator)
+    effect = covariate_effects(y[:, :20], torch.ones(100, 20, dtype=torch.bool), x)
+    wrong = torch.diff(effect - 3.0 * x[..., 0])[:, 20:].abs().mean()
+    assert wrong < 0.4 * torch.diff(3.0 * x[:, 20:, 0]).abs().mean()
 
 
 def test_a_price_far_outside_counts_as_a_little_outside():

@@ -111,3 +111,28 @@ def test_scattered_gaps_leave_the_season():
         )
     errors = [(forecast - y[300:]).abs().mean() for forecast in (whole, holes)]
     assert errors[1] < 1.25 * errors[0]  # twice the error, were each gap filled by the value before it
+
+
+@pytest.mark.parametrize("stopped", ["panel", "series"])
+@pytest.mark.parametrize("steps", [50, 300])
+def test_the_season_goes_on_where_rows_lack_at_the_end(steps, stopped):
+    """Of whole panels, and of series that span too few steps to be carried on; before, errors of 1.9 and 0.9."""
+    turns = torch.arange(steps + 12.0)[:, None] / 12 + torch.tensor([0.0, 0.3, 0.5])
+    y = 40.0 + 6.0 * torch.sin(2 * torch.pi * turns)
+    y = y + 0.5 * torch.randn(y.shape, generator=torch.Generator().manual_seed(0))
+    lacking = slice(None) if stopped == "panel" else 0
+    histories = y[:steps].repeat(3, 1, 1)
+    histories[1, -6:, lacking] = histories[2, -3:, lacking] = torch.nan
+    with torch.no_grad():
+        forecasts = load_base("base")(histories, horizon=12, season=12)[..., 4]
+        alone = load_base("base")(histories[1:2], horizon=12, season=12)[..., 4]
+    assert (forecasts - y[steps:]).abs().mean() < 0.6
+    torch.testing.assert_close(forecasts[1:2], alone, rtol=1e-3, atol=1e-3)
+
+
+def test_a_series_without_any_value_beside_others_that_stopped():
+    x = torch.sin(torch.arange(80.0) / 2)[None, :, None].repeat(1, 1, 3)
+    x[:, -4:], x[..., 1] = torch.nan, torch.nan
+    with torch.no_grad():
+        assert load_base("small")(x, horizon=5).isfinite().all()
+        assert load_base("small")(x[..., 1:2], horizon=5).isfinite().all()

@@ -27,7 +27,7 @@ from mvpa_ts.forecasting.pretrained.attention import PanelAttention, PanelBlock
 from mvpa_ts.forecasting.pretrained.configuration import BaseConfig
 from mvpa_ts.forecasting.pretrained.cycle_profile import cycle_profile, cycles_of
 from mvpa_ts.forecasting.pretrained.direct_regression import direct_regression
-from mvpa_ts.forecasting.pretrained.gaps import between, carried_on, change_since_end
+from mvpa_ts.forecasting.pretrained.gaps import between, carried_on, change_since_end, left_alone
 from mvpa_ts.forecasting.pretrained.jumps import cleaned
 from mvpa_ts.forecasting.pretrained.layout import ROWS, Layout, layout
 from mvpa_ts.forecasting.pretrained.power_transform import PowerTransform
@@ -253,20 +253,40 @@ class BaseForecaster(nn.Module):
         C = x.shape[2]
         if positions is not None and (positions.ndim != 2 or len(positions) != C):
             raise ValueError(f"positions must be [C, k] = [{C}, k], got shape {tuple(positions.shape)}")
+        seasons = torch.as_tensor(0 if season is None else season, device=x.device).expand(len(x))
+        alone = torch.zeros_like(mask[:, 0])
+        if not (self.training or torch.compiler.is_compiling()):  # a graph is for panels that reach the last step
+            stopped = mask.any(2).flip(1).to(torch.uint8).argmax(1)  # steps ago that each panel stopped
+            if stopped.any():
+                # Nobody knows how it went on since then: that is forecast, too.
+                forecast = x.new_empty(len(x), horizon, C, len(levels))
+                for steps in stopped.unique().tolist():
+                    panels, end = stopped == steps, x.shape[1] - steps
+                    forecast[panels] = self(
+                        x[panels, :end], mask[panels, :end], horizon=steps + horizon, positions=positions,
+                        season=seasons[panels], levels=levels,
+                    )[:, steps:]  # fmt: skip
+                return forecast
+            alone = left_alone(mask, self.reach(seasons))
         # Neighbours of a line stay together where the panel is read in groups.
         along = torch.arange(C) if positions is None or positions.shape[1] > 1 else positions[:, 0].argsort(stable=True)
         groups = along.tensor_split(math.ceil(C / MOST_SERIES))
         # Windows do not see one another: so many go together that memory stays small.
         apart = 1 if torch.compiler.is_compiling() else math.ceil(len(x) * len(groups[0]) / MOST_SERIES)
         windows = torch.arange(len(x)).tensor_split(min(apart, len(x)))
-        seasons = torch.as_tensor(0 if season is None else season, device=x.device).expand(len(x))
         forecasts = []
         for group in groups:
             at = None if positions is None else positions[group]
             parts = [(x[some][..., group], mask[some][..., group], seasons[some]) for some in windows]
             of_windows = [self._of_group(*part, horizon, at, levels) for part in parts]
             forecasts.append(torch.cat(of_windows))
-        return torch.cat(forecasts, dim=2)[:, :, along.argsort()]
+        forecast = torch.cat(forecasts, dim=2)[:, :, along.argsort()]
+        if alone.any():
+            forecast.movedim(2, 1)[alone] = self(
+                x.mT[alone][..., None], mask.mT[alone][..., None], horizon=horizon,
+                season=seasons[:, None].expand_as(alone)[alone], levels=levels,
+            )[:, :, 0]  # fmt: skip
+        return forecast
 
     def _of_group(
         self, x: Tensor, mask: Tensor, season: Tensor, horizon: int, positions: Tensor | None, levels: Sequence[float]

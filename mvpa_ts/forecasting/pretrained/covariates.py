@@ -22,7 +22,7 @@ PENALTIES = (0.003, 0.03, 0.3)
 """Shrinkage, as a share of the features' mean square."""
 BEYOND = 0.1
 """How far over the range of the history a covariate counts, as a share of that range; further values count as this."""
-_LEAST_ROWS = 24
+_LEAST_ROWS = 12
 _CLEAR = 2.0  # standard errors by which a share must differ from zero
 
 
@@ -30,7 +30,7 @@ def covariate_effects(x: Tensor, mask: Tensor, future: Tensor) -> Tensor:
     """What the covariates add to each step of the history and of the horizon, in the units of the series, [N, L + h].
 
     Series and mask are [N, L]; `future` [N, L + h, k] has no gaps. A series has zeros if its covariates say nothing
-    about it, or if it has fewer than 24 observed steps.
+    about it, or if it has few more than 12 observed steps.
 
     Examples
     --------

@@ -99,6 +99,15 @@ def carried_on(x: Tensor, observed: Tensor) -> Tensor:
     return x
 
 
+def left_alone(observed: Tensor, reach: Tensor) -> Tensor:
+    """Series [B, C] of panels [B, L, C] that stopped too early to be carried on, within the last `reach` [B] steps."""
+    L = observed.shape[1]
+    step, begin = torch.arange(L, device=observed.device)[:, None], (L - reach).clamp(min=0)[:, None]
+    last = torch.where(observed, step, -1).amax(1)
+    first = torch.where(observed & (step >= begin[..., None]), step, L).amin(1)
+    return (last < L - 1) & (last >= begin) & (last - first < LEAST_OBSERVED)
+
+
 def change_since_end(x: Tensor, periods: Tensor, horizon: int, farthest: int) -> tuple[Tensor, Tensor]:
     """How much series [M, L], NaN where missing, change from their last observed step to the middle of the horizon.
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from neuralforecast import NeuralForecast
-from neuralforecast.losses.pytorch import MAE, MSE, RMSE, DistributionLoss, IQLoss, MQLoss, QuantileLoss
+from neuralforecast.losses.pytorch import MAE, MSE, RMSE, DistributionLoss, HuberQLoss, IQLoss, MQLoss, QuantileLoss
 
 from mvpa_ts.adapters.neuralforecast import MVPA
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
@@ -109,11 +109,12 @@ def test_forecasts_of_the_past():
     assert len(forecaster.cross_validation(panel(2), n_windows=3, step_size=5)) == 30
 
 
-def test_one_quantile():
+@pytest.mark.parametrize("loss", [QuantileLoss, HuberQLoss])
+def test_one_quantile(loss):
     df = panel(2)
-    low = fitted(df, h=4, loss=QuantileLoss(0.1)).predict().iloc[:, 2]
-    middle = fitted(df, h=4, loss=MAE()).predict().iloc[:, 2]
-    assert (low < middle).all()
+    low = fitted(df, h=4, loss=loss(0.1)).predict().iloc[:, 2]
+    of_three = fitted(df, h=4, loss=MQLoss(level=[80])).predict().iloc[:, 3]
+    np.testing.assert_allclose(low, of_three)
 
 
 def test_what_does_not_fit():
@@ -263,6 +264,19 @@ def test_covariates_of_missing_rows_are_read_where_they_are_given(covariate_too)
         future=future[None, :, None, None],
     )  # fmt: skip
     np.testing.assert_allclose(found, expected[0, :, 0].detach().numpy(), rtol=1e-4)
+
+
+def test_past_covariates_of_missing_rows_are_read():
+    draws = np.random.default_rng(0)
+    leader = 100.0 + draws.normal(size=126).cumsum()
+    rows = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2026-01-01", periods=120, freq="D"), "x": leader[6:]})
+    rows["y"] = leader[:-6]  # six days later
+    rows.loc[rows.index[-4:], "y"] = np.nan
+    forecaster = fitted(rows.assign(available_mask=rows["y"].notna() * 1.0), h=2, hist_exog_list=["x"])
+    x, past = (torch.tensor(rows[name].to_numpy(), dtype=torch.float32)[None, :, None] for name in ("y", "x"))
+    with torch.no_grad():
+        expected = forecast_quantiles(load_base("base"), x, horizon=2, season=7, historic=past[..., None])
+    np.testing.assert_allclose(forecaster.predict().iloc[:, 2], expected[0, :, 0, 4], rtol=1e-4)
 
 
 @settings(max_examples=6, deadline=None, derandomize=True)
