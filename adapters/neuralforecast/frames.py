@@ -15,7 +15,7 @@ from utilsforecast import processing
 from utilsforecast.compat import DataFrame
 
 from mvpa_ts.adapters.neuralforecast import losses
-from mvpa_ts.adapters.options import check_memory, check_whole, meant, unchanged_if_refused
+from mvpa_ts.adapters.options import check_memory, check_whole, meant, temporarily, unchanged_if_refused
 from mvpa_ts.checks import listed
 from mvpa_ts.forecasting.quantiles import quantiles_at
 from mvpa_ts.forecasting.series import check_names
@@ -139,7 +139,9 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
     own_quantiles = given.get("refit") or call.__name__ in ("simulate", "explain")
     asked = {} if own_quantiles else losses.asked_levels(given.get("level"), given.get("quantiles"))
     answers = list(_answers(host, asked, handed_on="refit" not in signature.parameters)) if asked else []
-    with unchanged_if_refused(host):  # it takes rows and scalers first, which `predict` would read
+    before = {**host.categorical_vocab_}
+    # It takes rows and scalers first, which `predict` would read.
+    with unchanged_if_refused(host), temporarily(host, categories_before=before):
         table = call(host, *args, **options)
         if call.__name__ == "cross_validation":
             table = _without_masked_targets(host, table, given.get("df"))

@@ -186,6 +186,7 @@ def replacing(owner: type, name: str) -> Callable[[Method], Method]:
     return install
 
 
+NeuralForecast.categories_before = {}  # of this call, whose numbers a `fit` of the host forgets first
 for _name in ("fit", "predict", "simulate", "cross_validation", "explain"):
     replacing(NeuralForecast, _name)(checked_call)
 # The host hands a model the data set alone, and holds ids and dates apart from it. A name that is looked up would else
@@ -282,6 +283,23 @@ def _saved_whole(save: Method, host: NeuralForecast, path: str, *args: Any, **kw
         for left in folder.parent.glob(f".{escape(folder.name)}-{'?' * 8}"):  # by a save that was killed
             if left.is_dir() and {entry.name for entry in left.iterdir()} <= {"new", "older"}:
                 rmtree(left, ignore_errors=True)
+
+
+@replacing(NeuralForecast, "_build_categorical_vocab")
+def _vocabulary_kept(build: Method, host: NeuralForecast, df: Any, static_df: Any) -> None:
+    before = host.categories_before
+    build(host, df, static_df)
+    if all(getattr(model, "_fitted_series", None) is None for model in host.models):
+        return
+    # A model that is trained further has learnt the numbers of its categories: new ones come after them.
+    for column in before.keys() & host.categorical_vocab_.keys():
+        new = [value for value in host.categorical_vocab_[column] if value not in before[column]]
+        if len(kept := dict.fromkeys([*before[column], *new])) > (most := host._get_categorical_exog()[column]):
+            raise ValueError(
+                f"categorical_cardinalities has room for {most} values of {column!r}, and with those of the first fit "
+                f"there are {len(kept)}: make a model with a larger number"
+            )
+        host.categorical_vocab_[column] = {value: number for number, value in enumerate(kept, 1)}
 
 
 @replacing(NeuralForecast, "_encode_categoricals")

@@ -19,7 +19,7 @@ from neuralforecast.losses.pytorch import MAE, MSE, RMSE
 from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast import losses
-from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, PanelView, inputs_of
+from mvpa_ts.adapters.neuralforecast.base_model import FittedSeries, PanelModel, PanelView, inputs_of
 from mvpa_ts.adapters.neuralforecast.panel import Panel, whole_positions
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import MOVED, Group, check_objects, check_whole, forecasting_config, meant, refuse_fields
@@ -420,6 +420,8 @@ class MVPA(PanelModel):
         else:
             self._keep_vectors(before.rows(panel.names, len(panel)), len(panel))
         super()._prepare(panel, lookback)
+        if before is not None:
+            self._keep_effects(before)
         # Bounds and the closed-form start belong to single series, so they follow the network's order.
         view = self.view(len(panel), torch.device("cpu"))
         if self.bounded:
@@ -487,6 +489,17 @@ class MVPA(PanelModel):
         effects = covariate_effects(values, values.isfinite(), features)
         network.future_effects[: len(names)] = effects.to(network.future_effects)
         return (features @ effects * deviations).nan_to_num(0.0).numpy()
+
+    @torch.no_grad()
+    def _keep_effects(self, before: FittedSeries) -> None:
+        """Covariates do as much as before to the series of the last fit, whose deviations may have changed since."""
+        fitted = self._fitted_series
+        if fitted is None or not self.network.reads_effects or not self._reads_units:
+            return
+        rows = before.rows(fitted.names, len(fitted.order))
+        pairs = [(before.units[row][1], now) for row, (_, now) in zip(rows, fitted.units, strict=True) if row >= 0]
+        if changes := [math.log(then / now) for then, now in pairs if 0.0 < then < math.inf and 0.0 < now < math.inf]:
+            self.network.future_effects.mul_(math.exp(sum(changes) / len(changes)))
 
     def _feature_scales(self, panel: Panel) -> dict[str, list[float]]:
         columns = {*self.futr_exog_list, *self.hist_exog_list, *self.stat_exog_list}

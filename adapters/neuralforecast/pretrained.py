@@ -235,6 +235,11 @@ class PretrainedMVPA(PanelModel):
         panel = super()._checked_panel(dataset, unseen, **options)
         if panel.fitting:  # it takes any number of series
             self.n_series = self.hparams["n_series"] = len(panel)
+        if panel.index is not None and panel.index.scaled and not isinstance(self.bounded, bool):
+            raise ValueError(
+                f"bounded ({self.bounded!r}) is in units of y, and local_scaler_type of NeuralForecast gives others: "
+                "leave local_scaler_type out, since the network scales each series itself"
+            )
         freq = None if panel.index is None else panel.index.freq  # that the user gave to the host
         self._season = season_of(freq) if self.season is None else self.season
         return panel

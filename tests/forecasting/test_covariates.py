@@ -76,6 +76,35 @@ def test_a_driver_is_found_in_few_rows():
     assert wrong < 0.4 * torch.diff(3.0 * x[:, 20:, 0]).abs().mean()
 
 
+@pytest.mark.parametrize("first", [10, 50, 80])
+def test_a_campaign_that_came_once_counts(first):
+    x = ((torch.arange(162) - first) // 20 == 0) | (torch.arange(162) >= 150)
+    y = 50.0 + 40.0 * x + torch.randn(162, generator=torch.Generator().manual_seed(first))
+    effect = covariate_effects(y[None, :150], torch.ones(1, 150, dtype=torch.bool), x[None, :, None].float())[0]
+    assert 36.0 < effect[150:].mean() - effect[140:150].mean() < 44.0
+
+
+@pytest.mark.parametrize("beside", [0.0, 1e9])
+def test_constant_columns_and_large_levels_change_no_effect(beside):
+    generator = torch.Generator().manual_seed(8)
+    x = torch.rand(1, 162, 1, generator=generator, dtype=torch.float64)
+    y = 5.0 * x[:, :150, 0].roll(1, 1) + 0.1 * torch.randn(1, 150, generator=generator)  # a step later
+    seen = torch.ones(1, 150, dtype=torch.bool)
+    others = torch.cat([x + beside, torch.full((1, 162, 10), 3.0)], 2)
+    torch.testing.assert_close(covariate_effects(y, seen, others), covariate_effects(y, seen, x), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("rising", [True, False])
+def test_the_steps_of_a_running_total_follow_a_covariate(rising):
+    generator = torch.Generator().manual_seed(9)
+    x = torch.rand(1, 162, 1, 1, generator=generator)
+    total = (5.0 + 9.0 * x[..., 0] + 0.2 * torch.rand(1, 162, 1, generator=generator)).cumsum(1)
+    total = total if rising else 1e4 - total
+    with torch.no_grad():
+        forecast = forecast_quantiles(load_base("base"), total[:, :150], horizon=12, future=x)[..., 4]
+    assert (forecast - total[:, 150:]).abs().mean() < 1.0  # 6 without the covariate
+
+
 def test_a_price_far_outside_counts_as_a_little_outside():
     generator = torch.Generator().manual_seed(2)
     price = torch.rand(1, L + 1, 1, 1, generator=generator)

@@ -2,8 +2,8 @@
 
 The effect of a covariate that is known ahead is a curve of its value now and one and two steps before. It is fitted by
 ridge regression on whitened rows: a series and its covariates less what the series' own lags explain (Cochrane and
-Orcutt, 1949), since two slow curves look alike by chance. What counts of it is decided out of the sample, in four
-pieces of the history: an effect that does not forecast them is left out.
+Orcutt, 1949), since two slow curves look alike by chance. What counts of it is decided out of the sample: an effect by
+which the rows do not foretell one another is left out.
 
 Legend: N series, L steps of history, h steps ahead, k covariates, F features.
 """
@@ -17,7 +17,6 @@ from mvpa_ts.forecasting.pretrained.simple_forecasts import filled, likely_perio
 
 LAGS = 3
 """Steps of a covariate that act on a step of the series: its own and those before."""
-FOLDS = 4
 PENALTIES = (0.003, 0.03, 0.3)
 """Shrinkage, as a share of the features' mean square."""
 BEYOND = 0.1
@@ -65,12 +64,15 @@ def covariate_effects(x: Tensor, mask: Tensor, future: Tensor) -> Tensor:
 
 def _features(future: Tensor, length: int, rows: int) -> Tensor:
     """Each covariate, its square and earlier values of both, [N, L + h, F]; fewer where the rows are few."""
+    # What stays the same says nothing, and must take no room from the others' earlier values.
+    varied = (future[:, :length] != future[:, :1]).any((0, 1))
+    future = future[..., varied] if varied.any() else future[..., :1]
     past = future[:, :length]
     lowest, highest = past.amin(1, keepdim=True), past.amax(1, keepdim=True)
     room = BEYOND * (highest - lowest)
     future = torch.minimum(torch.maximum(future, lowest - room), highest + room)
     deviation = past.std(1, keepdim=True)
-    unit = torch.where(deviation > 1e-9 * past.abs().amax(1, keepdim=True), deviation, torch.inf)
+    unit = torch.where(deviation > 1e-12 * past.abs().amax(1, keepdim=True), deviation, torch.inf)
     u = (future - past.mean(1, keepdim=True)) / unit
     squares = u.clamp(-3.0, 3.0).square()
     squares = squares - squares[:, :length].mean(1, keepdim=True)
@@ -122,28 +124,22 @@ def _fitted(white: Tensor, features: Tensor, counted: Tensor) -> tuple[Tensor, T
     features = (features - centre) * counted[..., None]
     white = (white - (white * counted).sum(1, keepdim=True) / total) * counted
     size = features.square().sum(1).mean(1).clamp(min=1e-9)
-    penalties = torch.tensor(PENALTIES, device=white.device, dtype=white.dtype)
-    eye = torch.eye(features.shape[2], device=white.device, dtype=white.dtype)
-    # Pieces of equally many counted rows.
-    piece = ((counted.cumsum(1) - 1) / total * FOLDS).long().clamp(0, FOLDS - 1)
-
-    def solved(rows: Tensor, penalty: Tensor) -> Tensor:
-        weighted = features * rows[..., None]
-        gram = weighted.mT @ features + (penalty * size)[:, None, None] * eye
-        return torch.linalg.solve(gram, weighted.mT @ white[..., None])[..., 0]
-
-    predictions = torch.zeros(len(penalties), len(white), L, device=white.device, dtype=white.dtype)
-    for index, penalty in enumerate(penalties):
-        for fold in range(FOLDS):
-            weights = solved((piece != fold).to(white.dtype), penalty)
-            predictions[index] += (features @ weights[..., None])[..., 0] * (piece == fold)
-    best = (white - predictions).square().sum(2).argmin(0)
-    chosen = predictions.gather(0, best[None, :, None].expand(1, -1, L))[0]
+    gram, cross = features.mT @ features, features.mT @ white[..., None]
+    every, predictions = [], []
+    for penalty in PENALTIES:
+        damped = gram + (penalty * size)[:, None, None] * torch.eye(gram.shape[1], device=gram.device)
+        weights = torch.linalg.solve(damped, cross)
+        leverage = (features * torch.linalg.solve(damped, features.mT).mT).sum(2) + counted / total
+        # What each row's value would be by all the others (Allen, 1974).
+        predictions.append(white - (white - (features @ weights)[..., 0]) / (1.0 - leverage).clamp(min=1e-3))
+        every.append(weights[..., 0])
+    others = torch.stack(predictions) * counted
+    best = (white - others).square().sum(2).argmin(0)[None, :, None]
+    chosen = others.gather(0, best.expand(1, -1, L))[0]
     power = chosen.square().sum(1).clamp(min=1e-12)
     share = (white * chosen).sum(1) / power
     error = ((white - share[:, None] * chosen).square().sum(1) / total[:, 0] / power).sqrt()
     # Shrunk by how sure it is, to nothing where it might as well be zero.
     sure = (1.0 - (_CLEAR * error / share.abs().clamp(min=1e-9)).square()).clamp(min=0.0)
-    weights = torch.stack([solved(torch.ones_like(white), penalty) for penalty in penalties])
-    weights = weights.gather(0, best[None, :, None].expand(1, -1, weights.shape[2]))[0]
+    weights = torch.stack(every).gather(0, best.expand(1, -1, features.shape[2]))[0]
     return weights, (share * sure).clamp(0.0, 1.0)

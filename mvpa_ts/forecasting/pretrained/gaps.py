@@ -32,20 +32,25 @@ _BOUND = 20.0
 def between(x: Tensor, observed: Tensor, periods: Tensor) -> Tensor:
     """Series [N, L] whose gaps between observed steps are filled from steps beside them, or seasons [N, p] apart."""
     step = torch.arange(x.shape[1], device=x.device)
+    # A value or season on one side alone would leave out how far the series rises until then.
+    apart, count = step * observed, observed.sum(1, keepdim=True).clamp(min=1)
+    apart = (step - apart.sum(1, keepdim=True) / count) * observed
+    slope = (apart * x).sum(1, keepdim=True) / apart.square().sum(1, keepdim=True).clamp(min=1.0)
+    rest = x - slope * step
     last = torch.where(observed, step, -1).cummax(1).values
     following = torch.where(observed, step, x.shape[1]).flip(1).cummin(1).values.flip(1)
     gap = (last >= 0) & (following < x.shape[1]) & ~observed
     sides = (F.pad(last, (1, 0), value=-1)[:, :-1], F.pad(following, (0, 1), value=x.shape[1])[:, 1:])
-    ways = [_of_both(x, *sides)]
+    ways = [_of_both(rest, *sides)]
     seasons = torch.arange(1, 1 + _SEASONS, device=x.device)[:, None, None]
     for period in periods.T[..., None]:
         places = [_nearest(observed, step + sign * period * seasons) for sign in (-1, 1)]
-        ways.append(torch.where(period > 1, _of_both(x, *places), torch.nan))
+        ways.append(torch.where(period > 1, _of_both(rest, *places), torch.nan))
     guesses = torch.stack(ways)
-    errors = (guesses - x).abs().masked_fill(~observed, torch.nan).nanmean(2)
+    errors = (guesses - rest).abs().masked_fill(~observed, torch.nan).nanmean(2)
     best = errors.nan_to_num(torch.inf).argmin(0)
     chosen = guesses.gather(0, best[None, :, None].expand(1, -1, x.shape[1]))[0]
-    return torch.where(gap, torch.where(chosen.isnan(), ways[0], chosen), x)
+    return torch.where(gap, torch.where(chosen.isnan(), ways[0], chosen) + slope * step, x)
 
 
 def _nearest(observed: Tensor, places: Tensor) -> Tensor:

@@ -121,7 +121,7 @@ def forecast_quantiles(
 ) -> Tensor:
     """Quantiles of a horizon of any length, at any levels.
 
-    Of a running total, such as a meter's readings, the steps are forecast and added up, unless `future` is given.
+    Of a running total, such as a meter's readings, the steps are forecast and added up.
 
     Parameters
     ----------
@@ -168,21 +168,52 @@ def forecast_quantiles(
     training = getattr(network, "training", False)
     if not training:
         _warn_of_short_series(mask, horizon)
-    B, L, C = x.shape
     lower, upper = (end[:, None, :, None] for end in bounds_of(bounded, x, mask))
-    repeats = with_year(x, mask, checked_season(season))
-    history, observed, effects = x, mask, None
+    ahead = partial(
+        _ahead, network, horizon=horizon, positions=positions, season=with_year(x, mask, checked_season(season)),
+        future=future, historic=historic,
+    )  # fmt: skip
+    sign = signs_of_totals(x, mask) * (not training)
+    # Hosts pad windows of the training beyond the end of a series with zeros, which nobody gave.
+    spoken = None if training else names
+    if sign.any():
+        asked = sorted({*levels, 0.5})
+        forecast = ahead(x, mask, levels=asked, names=spoken)
+        steps = ahead(*with_steps(x, mask, sign), levels=LEVELS, names=None)
+        forecast = added_up(forecast, steps, x[:, -1], sign, asked)[..., [asked.index(level) for level in levels]]
+    else:
+        forecast = ahead(x, mask, levels=levels, names=spoken)
+    if not training:  # what is rounded has no gradient
+        forecast = rounded_as_counted(forecast, x, mask)
+    return torch.minimum(torch.maximum(forecast, lower), upper)
+
+
+def _ahead(
+    network: BaseForecaster,
+    x: Tensor,
+    mask: Tensor,
+    *,
+    horizon: int,
+    levels: Sequence[float],
+    positions: Tensor | None,
+    season: int | Tensor | None,
+    future: Tensor | None,
+    historic: Tensor | None,
+    names: Sequence[str] | None,
+) -> Tensor:
+    """The network's quantiles [B, h, C, Q] with the effects of covariates; with their names, warns of far values."""
+    L = x.shape[1]
     if future is not None:
         # Effects on a skewed series are shares of its level: they add up in its root.
         transform = PowerTransform.fitted(x, mask)
         x = transform.apply(x)
         with torch.no_grad():
-            # Hosts pad windows of the training beyond the end of a series with zeros, which nobody gave.
-            effects = _effects(x, mask, future, horizon, None if training else names)
+            effects = _effects(x, mask, future, horizon, names)
         x = (x - effects[:, :L]).masked_fill(~mask, 0.0)
     every = 1
     if historic is not None and historic.shape[3:] != (0,):
         if historic.ndim != 4 or historic.shape[:3] != x.shape:
+            B, _, C = x.shape
             raise ValueError(f"historic must be [B, L, C, m] = [{B}, {L}, {C}, m], got shape {tuple(historic.shape)}")
         if positions is not None:
             raise ValueError(
@@ -193,21 +224,8 @@ def forecast_quantiles(
         begun = mask.cummax(1).values[..., None]  # hosts pad what lies before
         x = torch.cat([x[..., None], historic.nan_to_num(0.0)], 3).flatten(2)
         mask = torch.cat([mask[..., None], ~historic.isnan() & begun], 3).flatten(2)
-    ahead = partial(network, horizon=horizon, positions=positions, season=repeats)
-    sign = signs_of_totals(x, mask) * (effects is None and not training)
-    if sign.any():
-        asked = sorted({*levels, 0.5})
-        forecast = ahead(x, mask, levels=asked)
-        steps = ahead(*with_steps(x, mask, sign))
-        forecast = added_up(forecast, steps, x[:, -1], sign, asked)[..., [asked.index(level) for level in levels]]
-    else:
-        forecast = ahead(x, mask, levels=levels)
-    forecast = forecast[:, :, ::every]
-    if effects is not None:
-        forecast = transform.inverse(forecast + effects[:, L:, :, None])
-    if not training:  # what is rounded has no gradient
-        forecast = rounded_as_counted(forecast, history, observed)
-    return torch.minimum(torch.maximum(forecast, lower), upper)
+    forecast = network(x, mask, horizon=horizon, positions=positions, season=season, levels=levels)[:, :, ::every]
+    return forecast if future is None else transform.inverse(forecast + effects[:, L:, :, None])
 
 
 def bounds_of(bounded: bool | Sequence[float | None], x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -53,6 +53,46 @@ def test_steps_may_be_given_to_load(panel, tmp_path):
         NeuralForecast.load(str(tmp_path / "first"), steps=3)
 
 
+def trained_on(first, second, tmp_path, **options):
+    """A model of one table after a nearly empty step on another, and how far the step moved its forecasts of that."""
+    model = MVPA(7, 28, 1, max_steps=60, **options, **QUIET)
+    forecaster = NeuralForecast([model], freq="D")
+    forecaster.fit(first)
+    past, ahead = second[:-7], second[-7:].drop(columns="y")
+    before = forecaster.predict(past, futr_df=ahead).iloc[:, 2]
+    forecaster.save(str(tmp_path), overwrite=True)
+    loaded = NeuralForecast.load(str(tmp_path), max_steps=1, learning_rate=1e-9)
+    loaded.fit(past)
+    return loaded, (loaded.predict(futr_df=ahead).iloc[:, 2] - before).abs().mean()
+
+
+def driven(columns, effect, seed):
+    days = pd.date_range("2026-01-01", periods=len(effect), freq="D")
+    noise = 0.3 * np.random.default_rng(seed).normal(size=len(effect))
+    return pd.DataFrame({"unique_id": "a", "ds": days, "y": 40.0 + effect + noise, **columns})
+
+
+def test_a_learnt_effect_stays_where_the_covariate_varies_more(tmp_path):
+    x = np.random.default_rng(0).normal(size=300)
+    tables = [driven({"x": size * x}, 3.0 * size * x, seed=1) for size in (1.0, 3.0)]
+    _, moved = trained_on(*tables, tmp_path, futr_exog_list=["x"])
+    assert moved < 2.0  # 13, were the effect three times as large as the first fit found
+
+
+def test_categories_keep_their_numbers(tmp_path):
+    codes, sizes = np.random.default_rng(0).integers(0, 4, 300), np.array([0.0, 8.0, -5.0, 3.0])
+    kinds = np.array(["a", "b", "c", "d"])
+    fewer = np.maximum(codes, 1)  # the second table never has "a"
+    tables = [driven({"kind": kinds[of]}, sizes[of], seed=1) for of in (codes, fewer)]
+    columns = {"futr_exog_list": ["kind"], "cat_exog_list": ["kind"], "categorical_cardinalities": {"kind": 4}}
+    loaded, moved = trained_on(*tables, tmp_path, **columns)
+    assert moved < 2.0  # 7, were "b" read as "a"
+    with pytest.raises(
+        ValueError, match=r"has room for 4 values of 'kind', and with those of the first fit there are 5"
+    ):
+        loaded.fit(tables[1].assign(kind="e"))
+
+
 def test_the_rate_of_the_linear_path_keeps_its_ratio():
     model = MVPA(6, 12, 2, learning_rate=1e-3, training={"linear_learning_rate": 1e-2})
     assert model.finetune(learning_rate=1e-4).hparams["training"]["linear_learning_rate"] == pytest.approx(1e-3)

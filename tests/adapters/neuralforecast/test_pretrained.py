@@ -383,6 +383,12 @@ def test_a_loss_that_draws_its_quantile_is_refused():
         MVPA.from_pretrained("base", h=2, loss=IQLoss())
 
 
+def test_bounds_in_other_units_are_refused():
+    model = MVPA.from_pretrained("base", h=2, bounded=(0, None), **QUIET)
+    with pytest.raises(ValueError, match=r"bounded \(\(0, None\)\) is in units of y, and local_scaler_type"):
+        NeuralForecast([model], freq="D", local_scaler_type="standard").fit(panel(1))
+
+
 def test_a_pickled_forecaster_forecasts_the_same():
     forecaster = fitted(panel(2), h=3)
     pd.testing.assert_frame_equal(pickle.loads(pickle.dumps(forecaster)).predict(), forecaster.predict())
