@@ -14,9 +14,11 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import h5py
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.events import Floats
@@ -25,10 +27,6 @@ from mvpa_ts.ieeg.recordings.guards import damage_is_an_error, read_text_bytes
 from mvpa_ts.ieeg.recordings.hdf5 import local_dataset, open_hdf5
 from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
 from mvpa_ts.ieeg.recordings.recording import Recording, Signal
-
-if TYPE_CHECKING:
-    import h5py
-    import pandas as pd
 
 SFREQ = 2048.0
 _MARKS = str.maketrans("", "", "*#_")
@@ -251,16 +249,12 @@ def _labels(path: Path, labels: Any) -> list[str]:
 
 
 def _table(path: str | os.PathLike[str]) -> pd.DataFrame:
-    import pandas as pd
-
     with damage_is_an_error(Path(path)):
         return pd.read_csv(io.BytesIO(read_text_bytes(Path(path))))
 
 
 def _numbers(frame: pd.DataFrame, column: str, path: str | os.PathLike[str]) -> Floats:
     """Return a column as numbers; raise a ValueError that names the file if a value is not a finite number."""
-    import pandas as pd
-
     values = pd.to_numeric(frame[column], errors="coerce").to_numpy(float)
     if not np.isfinite(values).all():
         raise ValueError(f"{path}: {column} must hold numbers")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
@@ -15,9 +16,6 @@ from mvpa_ts.ieeg.datasets.treebank import SFREQ, check_columns
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
 from mvpa_ts.ieeg.recordings.recording import Recording, Signal
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TASKS = ("volume", "pitch", "onset", "speech")
 PROTOCOLS = ("popt", "brainbert", "neuroprobe")

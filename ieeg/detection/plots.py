@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from mvpa_ts.checks import grouped
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
+from mvpa_ts.ieeg.detection.onsets import OnsetMap, check_positions
 from mvpa_ts.ieeg.events import Floats
 from mvpa_ts.ieeg.figures import BLUE, GREEN, RED, literal, styled
+from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.recordings.channels import left_out_electrodes, natural_order, plain_name
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from mvpa_ts.ieeg.detection.onsets import OnsetMap
-    from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 DETECTED, REFERENCE = RED, GREEN
 # Inches: text of 8 to 9 points can still be read where a page is 400 pixels wide.
@@ -135,8 +133,7 @@ def plot_channel_map(
         figure.colorbar(drawn, ax=axes, label="RMS (µV)")
         return figure
     everything = [everything[index] for index in natural_order(everything)]
-    wires = list(dict.fromkeys(_wire(name)[0] for name in everything))
-    contacts = {wire: [name for name in everything if _wire(name)[0] == wire] for wire in wires}
+    contacts = grouped((_wire(name)[0], name) for name in everything)
     value_of = dict(zip(names, colours.tolist(), strict=True))
     places, firsts = _contact_places(contacts)
     rows = 1 + max(row for _, row in places.values())
@@ -145,7 +142,7 @@ def plot_channel_map(
     axis.scatter(grey_places[:, 0], grey_places[:, 1], color="0.85", s=70, marker="s", label="not used")
     used = np.array([places[name] for name in names], dtype=float).reshape(-1, 2)
     drawn = axis.scatter(used[:, 0], used[:, 1], c=[value_of[name] for name in names], s=70, marker="s")
-    axis.set_yticks([firsts[wire] for wire in wires], [literal(wire) for wire in wires])
+    axis.set_yticks([firsts[wire] for wire in contacts], [literal(wire) for wire in contacts])
     axis.set(xlabel="contact", ylabel="electrode")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.invert_yaxis()
@@ -169,8 +166,6 @@ def plot_onset_map(onsets: OnsetMap, positions: Mapping[str, Sequence[float]] | 
     ValueError
         `positions` are those of other channels.
     """
-    from mvpa_ts.ieeg.detection.onsets import check_positions
-
     check_positions(onsets.channel_names, positions or {})
     where = {plain_name(name): position for name, position in (positions or {}).items()}
     placed = bool(where) and all(plain_name(name) in where for name in onsets.channel_names)
