@@ -31,7 +31,6 @@ from mvpa_ts.ieeg.events import Floats
 from mvpa_ts.ieeg.model.seen_subjects import subject_hash
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.recordings.copies import copies
-from mvpa_ts.ieeg.recordings.levels import say
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.swec_table import identity
@@ -127,8 +126,7 @@ class Calibration:
         known = self.subject is not None and recording.person_known
         other = known and self.subject != subject_hash(recording.subject_name)
         if other or (self.channel_names and {*self.channel_names} != {*recording.channel_names}):
-            say(
-                recording,
+            recording.warn(
                 f"{recording.name} {'is of another person' if other else 'has other channels'} than the quiet "
                 "recordings of the calibration, so its promise does not hold here: calibrate with quiet recordings "
                 "like this one",

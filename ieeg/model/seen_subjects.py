@@ -10,7 +10,6 @@ from pathlib import Path
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.recordings.channels import natural_key, plain_name
-from mvpa_ts.ieeg.recordings.levels import say
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.swec_table import identity
 
@@ -106,8 +105,7 @@ def warn_of_other_channels(recording: Recording, folder: str | os.PathLike[str])
         if names
     ]
     if differences:
-        say(
-            recording,
+        recording.warn(
             f"{recording.name} has other channels than the recordings that trained the detector: "
             f"{'; '.join(differences)}. It then measures other places, so look at its events with more doubt, or "
             "finetune again with recordings like this one",

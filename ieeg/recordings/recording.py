@@ -272,6 +272,11 @@ class Recording:
             digest.update(np.ascontiguousarray(self.read(start, start + length)).tobytes())
         return digest.hexdigest()[:16]
 
+    def warn(self, text: str) -> None:
+        """Warn, and note on the recording that this was said, once."""
+        self.notes = tuple(dict.fromkeys((*self.notes, text)))
+        warn(text)
+
     def close(self) -> None:
         """Close the files, if any; the next reading opens them again."""
         if hasattr(self.source, "close"):
