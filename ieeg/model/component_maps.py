@@ -126,11 +126,10 @@ def _terms(
 ) -> tuple[Tensor, Tensor]:
     """Channel term [H, C, C] and time term [H, T, T] of one layer, summed over the real queries of the batch."""
     T, C = x.shape[1:3]
+    segments, channels = torch.arange(T, device=x.device), torch.arange(C, device=x.device)
     # The authors count codebook rows from the far end, so the row of lag 0 is the last one that the input needs.
-    if attention.row_order == "released":
-        time_rows, channel_rows = T - 1 - torch.arange(T), C - 1 - torch.arange(C)
-    else:
-        time_rows, channel_rows = torch.arange(T), torch.arange(C)
+    released = attention.row_order == "released"
+    time_rows, channel_rows = (segments.flip(0), channels.flip(0)) if released else (segments, channels)
     d = attention.head_dim
     query = rearrange(attention.query(x), "b t c (h d) -> b t c h d", d=d)
     # Several query heads share one key head; the biases belong to the key heads and are repeated like their keys.
@@ -141,9 +140,8 @@ def _terms(
         key = rearrange(projection(rows), "r (h d) -> r h d", d=d).repeat_interleave(groups, 1)
         return torch.einsum("btchd,rhd->btchr", query + bias.repeat_interleave(groups, 0), key) / d**0.5
 
-    by_distance = scores(attention.channel_key, channel_codebook[channel_rows.to(x.device)], attention.channel_bias)
-    by_lag = scores(attention.time_key, time_codebook[time_rows.to(x.device)], attention.time_bias)
-    channels, segments = torch.arange(C, device=x.device), torch.arange(T, device=x.device)
+    by_distance = scores(attention.channel_key, channel_codebook[channel_rows], attention.channel_bias)
+    by_lag = scores(attention.time_key, time_codebook[time_rows], attention.time_bias)
     distance = (channels[:, None] - channels).abs()
     lag = (segments[:, None] - segments).clamp(min=0)
     of_channels = torch.einsum("btchr,btc->hcr", by_distance, real)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import pywt
@@ -74,10 +73,7 @@ def band_lengths(samples: int, level: int | None = None) -> tuple[int, ...]:
     >>> sum(band_lengths(2560))
     2610
     """
-    taps = len(_LOW)
-    level = _highest_level(samples, taps) if level is None else level
-    lengths = list(itertools.accumulate(range(level), lambda n, _: (n + taps - 1) // 2, initial=samples))
-    return (lengths[-1], *reversed(lengths[1:]))
+    return tuple(band.shape[-1] for band in wavedec(torch.empty(samples, device="meta"), level))
 
 
 class WaveletEncoder(nn.Module):
