@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import write_json
@@ -21,7 +20,7 @@ from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS, counted
 from mvpa_ts.ieeg.detection import report, saved
 from mvpa_ts.ieeg.detection.onsets import OnsetMap, Scorer, check_positions, onset_map, write_onsets
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
-from mvpa_ts.ieeg.events import SeizureEvents, segment_labels
+from mvpa_ts.ieeg.events import Flags, Floats, Intervals, SeizureEvents, segment_labels
 from mvpa_ts.ieeg.recordings.channels import plain_name
 from mvpa_ts.ieeg.recordings.events_table import read_seizures, write_events
 
@@ -151,8 +150,8 @@ class Detection:
     (True, True)
     """
 
-    probabilities: npt.NDArray[np.float64]
-    starts: npt.NDArray[np.float64]
+    probabilities: Floats
+    starts: Floats
     events: SeizureEvents
     skipped: tuple[Skipped, ...]
     duration: float
@@ -161,7 +160,7 @@ class Detection:
     provenance: Provenance
     reference: SeizureEvents | None = None
     segments: Segments | None = None
-    classes: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+    classes: Mapping[str, Floats] = field(default_factory=dict)
     names: Sequence[str] = ()
 
     @property
@@ -170,7 +169,7 @@ class Detection:
         return self.rules.threshold
 
     @property
-    def scored(self) -> npt.NDArray[np.bool_]:
+    def scored(self) -> Flags:
         """Whether each segment got a probability, [n]."""
         return ~np.isnan(self.probabilities)
 
@@ -209,7 +208,7 @@ class Detection:
         onsets = [onset + shift for onset, _ in self.events]
         return mne.Annotations(onsets, [offset - onset for onset, offset in self.events], description, orig_time=date)
 
-    def plot(self, reference: Sequence[tuple[float, float]] | None = None) -> Figure:
+    def plot(self, reference: Intervals | None = None) -> Figure:
         """Probability over time with threshold, events and what was skipped.
 
         Parameters
@@ -237,7 +236,7 @@ class Detection:
         positions: Mapping[str, Sequence[float]] | None = None,
         clock: bool = False,
         detector: Scorer | None = None,
-        baselines: Mapping[str, npt.NDArray[np.float64]] | None = None,
+        baselines: Mapping[str, Floats] | None = None,
     ) -> None:
         """Write the files that ``mvpformer detect`` writes for one recording, into `folder` itself.
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from mvpa_ts.ieeg.events import Flags, Floats, segment_labels
+from mvpa_ts.ieeg.events import Flags, Floats, Intervals, segment_labels
 from mvpa_ts.ieeg.model.amplitude import band_log_power
 from mvpa_ts.ieeg.model.wavelet import wavedec
 from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
@@ -68,7 +68,7 @@ class TrainingFeatures:
         first_stretch = 0
         for segments in training:
             ictal, bad = segments.labels(), segment_labels(segments.starts, segments.recording.bad_spans)
-            seizures: Sequence[tuple[float, float]] = segments.recording.seizures or []
+            seizures: Intervals = segments.recording.seizures or []
             middles = [(before[1] + after[0]) / 2 for before, after in itertools.pairwise(seizures)]
             stretch = first_stretch + np.searchsorted(middles, segments.starts, side="right")
             first_stretch += len(middles) + 1

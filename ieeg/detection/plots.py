@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from mvpa_ts.checks import grouped
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.detection.onsets import OnsetMap, check_positions
-from mvpa_ts.ieeg.events import Floats
+from mvpa_ts.ieeg.events import Floats, Intervals
 from mvpa_ts.ieeg.figures import BLUE, GREEN, RED, literal, styled
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.recordings.channels import left_out_electrodes, natural_order, plain_name
@@ -43,9 +43,9 @@ def plot_timeline(
     duration: float,
     *,
     threshold: float,
-    events: Sequence[tuple[float, float]] = (),
-    skipped: Sequence[tuple[float, float]] = (),
-    reference: Sequence[tuple[float, float]] | None = None,
+    events: Intervals = (),
+    skipped: Intervals = (),
+    reference: Intervals | None = None,
 ) -> Figure:
     """Probability of each segment of a recording, threshold, events, reference seizures and skipped stretches."""
     figure, axis = plt.subplots(figsize=(WIDTH, 2.6), layout="constrained")
@@ -64,11 +64,7 @@ def plot_timeline(
 
 @styled
 def plot_traces(
-    segments: Segments,
-    onset: float,
-    offset: float,
-    events: Sequence[tuple[float, float]] = (),
-    reference: Sequence[tuple[float, float]] = (),
+    segments: Segments, onset: float, offset: float, events: Intervals = (), reference: Intervals = ()
 ) -> Figure:
     """The preprocessed signal from `onset` to `offset` (s), channels one below the other, events shaded.
 
@@ -225,14 +221,7 @@ def _envelope(times: Floats, values: npt.NDArray[np.float32]) -> tuple[Floats, F
     return np.repeat(times[: count * size : size], 2), ends.ravel()
 
 
-def _shade(
-    axis: Axes,
-    events: Sequence[tuple[float, float]],
-    unit: float,
-    span: tuple[float, float],
-    label: str,
-    **look: Any,
-) -> None:
+def _shade(axis: Axes, events: Intervals, unit: float, span: tuple[float, float], label: str, **look: Any) -> None:
     stretches = [(onset / unit, (offset - onset) / unit) for onset, offset in events]
     # No entry in the legend for what did not happen.
     if stretches:

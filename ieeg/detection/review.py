@@ -18,7 +18,7 @@ from mvpa_ts.ieeg.detection.baselines import fit_baselines
 from mvpa_ts.ieeg.detection.detector import Detector
 from mvpa_ts.ieeg.detection.features import TrainingFeatures
 from mvpa_ts.ieeg.detection.linear import LinearPart, fit_linear, save_linear
-from mvpa_ts.ieeg.events import SeizureEvents, clip_events
+from mvpa_ts.ieeg.events import Intervals, SeizureEvents, clip_events
 from mvpa_ts.ieeg.model import seen_subjects
 from mvpa_ts.ieeg.model.pretrained import folder_of
 from mvpa_ts.ieeg.recordings.annotations import stated_seizures
@@ -92,7 +92,7 @@ def load_review(folder: str | os.PathLike[str], seizure_words: Sequence[str] = (
 
 def review(
     recording: Recording,
-    events: Sequence[tuple[float, float]],
+    events: Intervals,
     show: Callable[[mne.io.BaseRaw], Any] | None = None,
     *,
     until: float | None = None,

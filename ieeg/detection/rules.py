@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
-from mvpa_ts.ieeg.events import SeizureEvents, checked_segments, merge_events, split_events
+from mvpa_ts.ieeg.events import Flags, SeizureEvents, checked_segments, merge_events, split_events
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class OnlineRule:
         if not 1 <= self.k <= self.n:
             raise ValueError(f"an online rule needs 1 <= k <= n, got k={self.k}, n={self.n}")
 
-    def alarms(self, probabilities: npt.ArrayLike, threshold: float = 0.5) -> npt.NDArray[np.bool_]:
+    def alarms(self, probabilities: npt.ArrayLike, threshold: float = 0.5) -> Flags:
         """State of the alarm at the end of each segment, bool [n]; segments before the first are negative."""
         positive = np.asarray(probabilities, dtype=np.float64) > threshold
         # A running sum, so that the rule costs the same for every n.
