@@ -15,15 +15,13 @@ from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.detection.rules import OnlineRule
 from mvpa_ts.ieeg.detection.saved import STATED, STORE
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
-from mvpa_ts.ieeg.events import class_labels
+from mvpa_ts.ieeg.events import Floats, class_labels
 from mvpa_ts.ieeg.recordings.bids import electrode_positions
 from mvpa_ts.ieeg.recordings.left_out import Row, of_recording
 from mvpa_ts.ieeg.recordings.noise import add_noise
 from mvpa_ts.ieeg.recordings.reading import read_classes
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.preprocessing.segments import Segments
 
@@ -168,7 +166,7 @@ class ScoringTask:
         names = [*spans, np.nan]
         return {STATED: [names[label] for label in class_labels(segments.starts, spans)]}
 
-    def _baselines(self, segments: Segments) -> dict[str, npt.NDArray[np.float64]]:
+    def _baselines(self, segments: Segments) -> dict[str, Floats]:
         """What the baselines say of the same segments, which `mvpformer evaluate` compares."""
         from mvpa_ts.ieeg.detection.baselines import baselines_beside
 

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import numpy.typing as npt
 import torch
 from einops import rearrange
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from mvpa_ts.attention import MVPAttention
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 from mvpa_ts.ieeg.figures import literal, styled
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -165,8 +164,6 @@ def plot_component_maps(
     layer : int, optional
         Only this layer, from 0; negative counts from the last.
     """
-    import matplotlib.pyplot as plt
-
     if term not in ("channel", "time"):
         raise ValueError(f"term must be 'channel' or 'time', got {term!r}")
     after = getattr(maps, term)
