@@ -322,7 +322,7 @@ def reading_options(options: argparse.Namespace) -> dict[str, Any]:
     return {"unit": options.unit, "rate": options.rate, "truncated": options.truncated, "seizure_words": words}
 
 
-def read_named(path: str | os.PathLike[str], channels: str, **options: Any) -> Recording:
+def read_named(path: str | Path, channels: str, **options: Any) -> Recording:
     """A recording with all its EEG channels, and those of --channels that are left out unless they are named.
 
     `channels` is the value of --channels; `reading_options` gives the others.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -69,7 +68,7 @@ class Baseline(ABC):
         """Everything that its probabilities depend on, as JSON values."""
         return {"baseline": self.kind, **asdict(self)}  # type: ignore[call-overload]
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the settings as JSON, which `load_baseline` reads."""
         write_json(path, self.settings())
 
@@ -300,13 +299,13 @@ def warn_of_other_channels(items: Sequence[Segments]) -> None:
         )
 
 
-def baselines_beside(model: str | os.PathLike[str]) -> list[Baseline]:
+def baselines_beside(model: str | Path) -> list[Baseline]:
     """Line length, and what finetune fitted and saved in the folder of a model."""
     files = [Path(model) / f"{kind}.json" for kind in (LINE_LENGTH, REGRESSION)]
     return [LineLength(), *(load_baseline(file) for file in files if file.is_file())]
 
 
-def load_baseline(name: str | os.PathLike[str]) -> Baseline:
+def load_baseline(name: str | Path) -> Baseline:
     """A baseline by its name, or from a JSON file that `Baseline.save` or ``mvpformer finetune`` wrote.
 
     Raises

@@ -12,7 +12,6 @@ import dataclasses
 import itertools
 import json
 import math
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +100,7 @@ class Calibration:
             )
         return text
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | Path) -> None:
         """Write it as JSON, which ``mvpformer detect --calibration FILE`` takes."""
         fields = dataclasses.asdict(self)
         # JSON has no infinity.
@@ -144,7 +143,7 @@ def _quiet(hours: float) -> str:
     return length(hours).replace(" ", " quiet ")
 
 
-def load_calibration(path: str | os.PathLike[str]) -> Calibration:
+def load_calibration(path: str | Path) -> Calibration:
     """Read what `Calibration.save` or ``mvpformer calibrate`` wrote; a ValueError where it is damaged."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no calibration {path}: mvpformer calibrate writes one")

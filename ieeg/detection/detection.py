@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import math
-import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -230,7 +229,7 @@ class Detection:
 
     def save(
         self,
-        folder: str | os.PathLike[str],
+        folder: str | Path,
         *,
         online: OnlineRule | None = None,
         positions: Mapping[str, Sequence[float]] | None = None,
@@ -306,7 +305,7 @@ class Detection:
         events = [(on, off - on, sure) for (on, off), sure in zip(self.events, self.confidences, strict=True)]
         report.html_report(folder / saved.REPORT, run, figures, events, self.reference, compared)
 
-    def save_events(self, path: str | os.PathLike[str], *, clock: bool = False) -> None:
+    def save_events(self, path: str | Path, *, clock: bool = False) -> None:
         """Write the events alone, as SzCORE's table; `clock` as for `save`."""
         write_events(
             path,
@@ -394,7 +393,7 @@ class Detection:
         )
 
 
-def read_detection(folder: str | os.PathLike[str]) -> Detection:
+def read_detection(folder: str | Path) -> Detection:
     """A saved detection as `Detector.detect` gave it, probabilities to six decimals."""
     folder = Path(folder)
     run = saved.read_run(folder)

@@ -153,9 +153,7 @@ class Detector:
         """A segment is positive where its probability exceeds this; the rules' own."""
         return self.rules.threshold
 
-    def detect(
-        self, recording: AnyRecording, *, store: str | os.PathLike[str] | None = None, progress: bool = False
-    ) -> Detection:
+    def detect(self, recording: AnyRecording, *, store: str | Path | None = None, progress: bool = False) -> Detection:
         """Score a whole recording.
 
         Parameters
@@ -177,7 +175,7 @@ class Detector:
         return self.detect_segments(self.segments(as_recording(recording)), store=store, progress=progress)
 
     def detect_segments(
-        self, segments: Segments, *, store: str | os.PathLike[str] | None = None, progress: bool = False
+        self, segments: Segments, *, store: str | Path | None = None, progress: bool = False
     ) -> Detection:
         """Score segments that `segments` made; otherwise as `detect`."""
         if store is None:

@@ -146,7 +146,7 @@ class RunningPart:
         return 1.0 / (1.0 + np.exp(-np.clip(means, -500.0, 500.0)))
 
 
-def load_linear(folder: str | os.PathLike[str]) -> LinearPart | None:
+def load_linear(folder: str | Path) -> LinearPart | None:
     """The linear part of a detector in a folder or on the hub, None where it has none; a ValueError if it is damaged.
 
     Examples
@@ -166,7 +166,7 @@ def load_linear(folder: str | os.PathLike[str]) -> LinearPart | None:
         raise ValueError(f"{LINEAR} in {path} cannot be used: {error}") from error
 
 
-def save_linear(linear: LinearPart, folder: str | os.PathLike[str]) -> None:
+def save_linear(linear: LinearPart, folder: str | Path) -> None:
     """Write a linear part into the configuration of the detector in a folder."""
     path = Path(folder) / CONFIG_NAME
     fields: Mapping[str, Any] = read_config(path)

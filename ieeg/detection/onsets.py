@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -312,7 +312,7 @@ def check_positions(names: Sequence[str], positions: Mapping[str, Sequence[float
         )
 
 
-def write_onsets(path: str | os.PathLike[str], maps: Sequence[OnsetMap]) -> None:
+def write_onsets(path: str | Path, maps: Sequence[OnsetMap]) -> None:
     """Write the table of onset maps: one row for each event and channel, channels by rank; n/a where it is unknown."""
     lines = ["event\tonset\tduration\trank\tchannel\tbegins\trise\tepileptogenicity\tscore"]
     for number, item in enumerate(maps, start=1):

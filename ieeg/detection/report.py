@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +36,7 @@ MOST_SECONDS = 900.0
 
 
 def html_report(
-    path: str | os.PathLike[str],
+    path: str | Path,
     run: Mapping[str, Any],
     figures: Iterable[tuple[str, str, Figure]],
     events: Sequence[tuple[float, float, float]],

@@ -60,7 +60,7 @@ class Review:
     events: SeizureEvents
     changes: dict[str, int]
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def save(self, folder: str | Path) -> None:
         """Write ``reviewed_events.tsv`` and ``review.json`` into the folder of the detection."""
         # "bckg" would say of all of it that it is free of seizures.
         write_events(Path(folder) / REVIEWED, self.events, self.duration, background=self.until >= self.duration)
@@ -77,7 +77,7 @@ class Review:
             )
 
 
-def load_review(folder: str | os.PathLike[str], seizure_words: Sequence[str] = ()) -> Review:
+def load_review(folder: str | Path, seizure_words: Sequence[str] = ()) -> Review:
     """Read what `Review.save` wrote; the table may have been edited by hand, with further words for a seizure."""
     path = Path(folder) / REVIEW
     if not path.is_file():
@@ -161,9 +161,7 @@ def browse(raw: mne.io.BaseRaw) -> None:
         raw.plot(block=True, title="Correct the events and close the window", duration=30.0)
 
 
-def retrain(
-    model: str | os.PathLike[str], reviews: Sequence[tuple[Review, Recording]], output: str | os.PathLike[str]
-) -> LinearPart:
+def retrain(model: str | Path, reviews: Sequence[tuple[Review, Recording]], output: str | Path) -> LinearPart:
     """Train the linear part of a detector again on corrected events, and write the detector.
 
     The networks are copied and have no weight: a few corrections cannot show that they help.

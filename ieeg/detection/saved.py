@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -43,7 +42,7 @@ _RUN_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
 
 
 def write_probabilities(
-    path: str | os.PathLike[str], starts: Floats, probabilities: Floats, threshold: float, alarms: Flags
+    path: str | Path, starts: Floats, probabilities: Floats, threshold: float, alarms: Flags
 ) -> None:
     """Write ``probabilities.tsv``: onset, duration, probability, decision and alarm of each segment."""
     lines = ["onset\tduration\tprobability\tpositive\talarm"]
@@ -55,7 +54,7 @@ def write_probabilities(
     write_text(path, "\n".join(lines) + "\n")
 
 
-def write_baselines(path: str | os.PathLike[str], starts: Floats, scores: Mapping[str, Any]) -> None:
+def write_baselines(path: str | Path, starts: Floats, scores: Mapping[str, Any]) -> None:
     """Write ``baselines.tsv``: onset, and the probability by each baseline; or of classes, with the one stated."""
     lines = ["\t".join(["onset", *scores])]
     for start, *values in zip(starts, *scores.values(), strict=True):
@@ -64,7 +63,7 @@ def write_baselines(path: str | os.PathLike[str], starts: Floats, scores: Mappin
     write_text(path, "\n".join(lines) + "\n")
 
 
-def read_baselines(folder: str | os.PathLike[str], count: int) -> dict[str, Floats]:
+def read_baselines(folder: str | Path, count: int) -> dict[str, Floats]:
     """Probabilities [count] by each baseline of ``baselines.tsv``; none where a detection has no such table."""
     path = Path(folder) / BASELINES
     if not path.is_file():
@@ -81,7 +80,7 @@ def read_baselines(folder: str | os.PathLike[str], count: int) -> dict[str, Floa
     return scores
 
 
-def read_run(folder: str | os.PathLike[str]) -> dict[str, Any]:
+def read_run(folder: str | Path) -> dict[str, Any]:
     """``run.json`` of a complete detection, its fields checked."""
     path = Path(folder) / RUN
     if not path.is_file():
@@ -148,7 +147,7 @@ def _check(path: Path, section: str, content: Mapping[str, Any], fields: Mapping
             raise ValueError(f"{path}: {section}{name} must be {names}, got {content[name]!r:.100}")
 
 
-def read_probabilities(folder: str | os.PathLike[str], run: Mapping[str, Any]) -> tuple[Floats, Floats]:
+def read_probabilities(folder: str | Path, run: Mapping[str, Any]) -> tuple[Floats, Floats]:
     """Starts and probabilities of ``probabilities.tsv``, which must agree with ``run.json``.
 
     Raises ValueError where a row cannot be read, or where the rows are not the segments that ``run`` speaks of.

@@ -81,8 +81,7 @@ def component_maps(
     real = torch.empty(0)
 
     def watch(index: int) -> Any:
-        def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            assert isinstance(module, MVPAttention)
+        def hook(module: Any, inputs: tuple[Tensor, ...]) -> None:
             x, time_codebook, channel_codebook = inputs[:3]
             channel, time = _terms(module, x, time_codebook, channel_codebook, real)
             sums[index] = sums[index][0] + channel, sums[index][1] + time

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import os
 import re
 import unicodedata
 from collections import Counter
@@ -313,7 +312,7 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
     return facts
 
 
-def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, float, float]]:
+def electrode_positions(path: str | Path) -> dict[str, tuple[float, float, float]]:
     """Positions by channel name beside a recording's file, in the table's unit; empty where there is no such table.
 
     For ``sub-1_task-x_ieeg.edf`` this is ``sub-1_task-x_electrodes.tsv``, or, as BIDS leaves out the task, the only

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import warnings
 from collections.abc import Sequence
@@ -276,7 +275,7 @@ _HIDDEN_DATE = "1900-01-01 00:00:00"
 
 
 def write_events(
-    path: str | os.PathLike[str],
+    path: str | Path,
     events: Intervals,
     duration: float,
     *,

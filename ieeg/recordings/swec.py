@@ -122,7 +122,7 @@ class SwecSource:
         return self.__dict__ | {"_open": {}, "_chunks": OrderedDict()}
 
 
-def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Recording:
+def read_swec(path: str | Path, *, subject: str | None = None) -> Recording:
     """A recording of the SWEC iEEG data set.
 
     Parameters

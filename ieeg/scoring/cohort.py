@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -92,7 +91,7 @@ class CohortReport:
     members: Mapping[str, Sequence[str]]
     words: Sequence[str] = ()
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def save(self, folder: str | Path) -> None:
         """Write the four tables as CSV, and last one page ``cohort.md`` with those that say something."""
         (Path(folder) / "cohort.md").unlink(missing_ok=True)
         page = [f"{sentence}\n" for sentence in self.words]
