@@ -233,8 +233,6 @@ def check_columns(frame: pd.DataFrame, columns: Sequence[str], name: object) -> 
 
 
 def _json(path: Path) -> Any:
-    if not path.is_file():
-        raise FileNotFoundError(f"no file {path}")
     try:
         return json.loads(read_text_bytes(path))
     except (ValueError, RecursionError) as error:

@@ -8,12 +8,11 @@ same recordings costs nothing more. It speaks for hours like those that were giv
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +101,7 @@ class Calibration:
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON, which ``mvpformer detect --calibration FILE`` takes."""
-        fields = dataclasses.asdict(self)
+        fields = asdict(self)
         # JSON has no infinity.
         fields["rules"] = {name: "none" if value == math.inf else value for name, value in fields["rules"].items()}
         write_json(path, {"calibration": 1, **fields})
@@ -236,7 +235,7 @@ def calibrate(
         detection = detector.detect(recording)
         scores.append((detection.probabilities, detection.starts))
     calibration = calibrate_scores(scores, per_day, rules=detector.rules, confidence=confidence)
-    return dataclasses.replace(
+    return replace(
         calibration,
         weights=detector.weights(),
         reading=_reading(detector),
@@ -274,7 +273,7 @@ def calibrate_scores(
     while stats.gamma.cdf(expected, events + 1) >= confidence:
         events += 1
     threshold = _highest_with(values, events, rules)
-    chosen = dataclasses.replace(rules, threshold=threshold)
+    chosen = replace(rules, threshold=threshold)
     if threshold >= 1.0:
         warn("the threshold is 1, which no segment exceeds: quiet segments have a probability of 1")
     alarms = sum(len(probabilities_to_events(p, s, chosen)) for p, s in values)
@@ -289,7 +288,7 @@ def _highest_with(values: Sequence[tuple[Floats, Floats]], events: int, rules: E
     everything = np.concatenate([p for p, _ in values])
     candidates = np.unique(everything[~np.isnan(everything)])[::-1]
     for higher, lower in itertools.pairwise(candidates):
-        lowered = dataclasses.replace(rules, threshold=float(lower))
+        lowered = replace(rules, threshold=float(lower))
         # Recordings without a positive segment have no event.
         count = sum(len(probabilities_to_events(p, s, lowered)) for p, s in values if np.any(p > lower))
         if count >= events:

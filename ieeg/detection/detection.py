@@ -217,15 +217,8 @@ class Detection:
         """
         from mvpa_ts.ieeg.detection.plots import plot_timeline
 
-        return plot_timeline(
-            self.probabilities,
-            self.starts,
-            self.duration,
-            threshold=self.threshold,
-            events=self.events,
-            skipped=[(stretch.onset, stretch.offset) for stretch in self.skipped],
-            reference=self.reference if reference is None else reference,
-        )
+        shown = (self.reference or ()) if reference is None else reference
+        return plot_timeline(self.probabilities, self.starts, self.duration, self.threshold, self.events, shown)
 
     def save(
         self,

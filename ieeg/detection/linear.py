@@ -169,8 +169,7 @@ def load_linear(folder: str | Path) -> LinearPart | None:
 def save_linear(linear: LinearPart, folder: str | Path) -> None:
     """Write a linear part into the configuration of the detector in a folder."""
     path = Path(folder) / CONFIG_NAME
-    fields: Mapping[str, Any] = read_config(path)
-    write_json(path, {**fields, LINEAR: linear.to_dict()})
+    write_json(path, read_config(path) | {LINEAR: linear.to_dict()})
 
 
 def drift_covariance() -> Floats:

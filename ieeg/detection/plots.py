@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from mvpa_ts.checks import grouped
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.detection.onsets import OnsetMap, check_positions
-from mvpa_ts.ieeg.events import Floats, Intervals
+from mvpa_ts.ieeg.events import Floats, Intervals, unscored_stretches
 from mvpa_ts.ieeg.figures import BLUE, GREEN, RED, literal, styled
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.recordings.channels import left_out_electrodes, natural_order, plain_name
@@ -38,14 +38,7 @@ LISTED = 8
 
 @styled
 def plot_timeline(
-    probabilities: Floats,
-    starts: Floats,
-    duration: float,
-    *,
-    threshold: float,
-    events: Intervals = (),
-    skipped: Intervals = (),
-    reference: Intervals | None = None,
+    probabilities: Floats, starts: Floats, duration: float, threshold: float, events: Intervals, reference: Intervals
 ) -> Figure:
     """Probability of each segment of a recording, threshold, events, reference seizures and skipped stretches."""
     figure, axis = plt.subplots(figsize=(WIDTH, 2.6), layout="constrained")
@@ -55,7 +48,8 @@ def plot_timeline(
     axis.stairs(probabilities, edges, baseline=None, color=BLUE, linewidth=1)
     axis.axhline(threshold, color="0.3", linestyle="--", linewidth=0.8, label="threshold")
     _shade(axis, events, unit, (0.0, 1.0), "detected", color=DETECTED, alpha=0.25)
-    _shade(axis, reference or (), unit, (1.02, 1.07), "reference", color=REFERENCE, alpha=0.9)
+    _shade(axis, reference, unit, (1.02, 1.07), "reference", color=REFERENCE, alpha=0.9)
+    skipped = unscored_stretches(probabilities, starts, duration)
     _shade(axis, skipped, unit, (-0.02, 1.09), "skipped", facecolor="none", edgecolor="0.6", hatch="///")
     axis.set(xlabel=f"time ({name})", ylabel="seizure probability", ylim=(-0.02, 1.09), xlim=(0, edges[-1]))
     axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +63,7 @@ class Review:
         """Write ``reviewed_events.tsv`` and ``review.json`` into the folder of the detection."""
         # "bckg" would say of all of it that it is free of seizures.
         write_events(Path(folder) / REVIEWED, self.events, self.duration, background=self.until >= self.duration)
-        fields = dataclasses.asdict(self)
+        fields = asdict(self)
         del fields["events"]
         write_json(Path(folder) / REVIEW, fields)
 
@@ -225,7 +224,7 @@ def _best_bias(linear: LinearPart, training: TrainingFeatures) -> LinearPart:
     f1 = 2 * np.cumsum(training.ictal[order]) / (np.arange(1, len(order) + 1) + training.ictal.sum())
     best = int(np.argmax(f1[:-1]))
     middle = (logits[order[best]] + logits[order[best + 1]]) / 2
-    return dataclasses.replace(linear, bias=linear.bias - float(middle))
+    return replace(linear, bias=linear.bias - float(middle))
 
 
 def _raw_of(recording: Recording) -> mne.io.BaseRaw:

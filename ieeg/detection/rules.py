@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -84,7 +83,7 @@ def event_rules(rules: RuleName | EventRules, threshold: float | None = None) ->
         if rules not in RULES:
             raise ValueError(f"rules must be an EventRules or one of {', '.join(RULES)}, got {rules!r}")
         rules = RULES[rules]
-    return rules if threshold is None else dataclasses.replace(rules, threshold=threshold)
+    return rules if threshold is None else replace(rules, threshold=threshold)
 
 
 def probabilities_to_events(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import numbers
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -127,7 +126,7 @@ class StreamingDetector:
             self._linear = None if linear is None else RunningPart(linear)
             warn_of_other_channels(begin, folder_of(os.fspath(model)))
         # A stream has no middle in which a hum could be looked for.
-        default = dataclasses.replace(settings.default_preprocessing(begin), notch=None)
+        default = replace(settings.default_preprocessing(begin), notch=None)
         preprocessing = settings.changed_preprocessing(default, preprocessing)
         if preprocessing.notch == "auto":
             raise ValueError(

@@ -96,16 +96,13 @@ def other_channels(recording: Recording, folder: str | Path) -> tuple[list[str],
 
 def warn_of_other_channels(recording: Recording, folder: str | Path) -> None:
     """Name channels in which a recording differs from those that trained one patient's detector."""
-    differences = [
-        f"{listed(names)} {word}"
-        for names, word in zip(other_channels(recording, folder), ("missing here", "unknown there"), strict=True)
-        if names
-    ]
-    if differences:
+    missing, unknown = map(listed, other_channels(recording, folder))
+    differences = [f"{missing} missing here" * bool(missing), f"{unknown} unknown there" * bool(unknown)]
+    if any(differences):
         recording.warn(
             f"{recording.name} has other channels than the recordings that trained the detector: "
-            f"{'; '.join(differences)}. It then measures other places, so look at its events with more doubt, or "
-            "finetune again with recordings like this one",
+            f"{'; '.join(filter(None, differences))}. It then measures other places, so look at its events with more "
+            "doubt, or finetune again with recordings like this one",
         )
 
 

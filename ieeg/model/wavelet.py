@@ -49,8 +49,10 @@ def wavedec(x: Tensor, level: int | None = None) -> list[Tensor]:
         raise ValueError(f"x must have at least one sample along its last axis, got shape {tuple(x.shape)}")
     if x.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"x must be float32 or float64, got {x.dtype}")
-    if level is None:
-        level = _highest_level(x.shape[-1], len(_LOW))
+    if level is None:  # `pywt.dwt_max_level`, which torch.compile cannot look into
+        level = 0
+        while x.shape[-1] >= (len(_LOW) - 1) * 2 ** (level + 1):
+            level += 1
     if level < 0:
         raise ValueError(f"level must be at least 0, got {level}")
     details = []
@@ -120,11 +122,3 @@ def _weighted_sum(shifted: Sequence[Tensor], taps: Sequence[float]) -> Tensor:
     for values, tap in zip(shifted[1:], taps[1:], strict=True):
         output = output.add_(values, alpha=tap)
     return output
-
-
-def _highest_level(samples: int, taps: int) -> int:
-    """``pywt.dwt_max_level``, which torch.compile cannot look into."""
-    level = 0
-    while taps > 1 and samples >= (taps - 1) * 2 ** (level + 1):
-        level += 1
-    return level
