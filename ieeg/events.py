@@ -15,6 +15,7 @@ from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.intp]
 SeizureEvents = list[tuple[float, float]]
 Intervals = Sequence[tuple[float, float]]
 
@@ -133,7 +134,7 @@ def segment_labels(starts: npt.ArrayLike, seizures: Intervals) -> Flags:
     return labels
 
 
-def class_labels(starts: Floats, spans: Mapping[str, SeizureEvents]) -> npt.NDArray[np.intp]:
+def class_labels(starts: Floats, spans: Mapping[str, SeizureEvents]) -> Integers:
     """Number of the class that covers half of a segment or more [n]; -1 where none does, or where two share it.
 
     Examples

@@ -18,6 +18,7 @@ from mvpa_ts import __version__
 from mvpa_ts.ieeg.constants import BRAINMAZE, DEMO, DEMO_BASE, HUB_PREFIX, LINE_LENGTH, REGRESSION, RESEARCH_USE
 
 if TYPE_CHECKING:
+    from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.recordings.recording import Recording
 
 # Name of a command, which is its module in `mvpa_ts.ieeg.commands`, and what it does in one line.
@@ -176,6 +177,15 @@ def check_model(name: str | None) -> None:
     if "/" not in name:
         hint += f"; the package has {DEMO} and {DEMO_BASE}"
     raise CommandError(f"there is no folder {name}{hint}")
+
+
+def load_detector(model: str, preprocessing: Any, channels: str, **options: Any) -> Detector:
+    """The detector that --model names, a baseline or networks, with --preprocessing and --channels."""
+    from mvpa_ts.ieeg.detection.baselines import BaselineDetector
+    from mvpa_ts.ieeg.detection.detector import Detector
+
+    kind = BaselineDetector if names_baseline(model) else Detector
+    return kind(model, preprocessing, channels=channel_choice(channels), **options)
 
 
 def check_output_folder(output: str | Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mvpa_ts.checks import warn
-from mvpa_ts.ieeg.commands.main import channel_choice, names_baseline, read_named
+from mvpa_ts.ieeg.commands.main import load_detector, names_baseline, read_named
 from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.detection.rules import OnlineRule
 from mvpa_ts.ieeg.detection.saved import STATED, STORE
@@ -49,9 +49,7 @@ class ScoringTask:
 
     def detector(self) -> Detector:
         """The detector, loaded once in a process."""
-        from mvpa_ts.ieeg.detection.baselines import BaselineDetector
         from mvpa_ts.ieeg.detection.calibration import load_calibration
-        from mvpa_ts.ieeg.detection.detector import Detector
 
         # A worker scores many recordings, and loading the model takes longer than a short one. It may live on until the
         # model was trained again.
@@ -61,12 +59,12 @@ class ScoringTask:
             return loaded
         _LOADED.clear()
         calibration = None if self.calibration is None else load_calibration(self.calibration)
-        detector = _LOADED[key] = (BaselineDetector if names_baseline(self.model) else Detector)(
+        detector = _LOADED[key] = load_detector(
             self.model,
             self.preprocessing,
+            self.channels,
             threshold=self.threshold,
-            rules=self.rules if calibration is None else calibration.rules,  # type: ignore[arg-type]
-            channels=channel_choice(self.channels),
+            rules=self.rules if calibration is None else calibration.rules,
             batch_size=self.batch_size,
             device=self.device,
         )

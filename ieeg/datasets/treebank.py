@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from mvpa_ts.ieeg.events import Floats
+from mvpa_ts.ieeg.events import Floats, Integers
 from mvpa_ts.ieeg.recordings.channels import NO_ELECTRODE
 from mvpa_ts.ieeg.recordings.guards import damage_is_an_error, read_text_bytes
 from mvpa_ts.ieeg.recordings.hdf5 import local_dataset, open_hdf5
@@ -90,7 +90,7 @@ class TreebankSource:
         self._file: h5py.File | None = None
         self._process = os.getpid()
 
-    def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
+    def read(self, start: int, stop: int, channels: Integers) -> Signal:
         """See `Source.read`."""
         # A handle that a fork inherited would read from its parent's place.
         if self._process != os.getpid():

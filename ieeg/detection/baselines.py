@@ -33,7 +33,7 @@ from mvpa_ts.ieeg.detection.features import (
     segment_features,
 )
 from mvpa_ts.ieeg.detection.rules import RULES
-from mvpa_ts.ieeg.events import Floats, merge_events, segment_labels
+from mvpa_ts.ieeg.events import Floats, Integers, merge_events, segment_labels
 from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, changed_preprocessing
 from mvpa_ts.ieeg.recordings.recording import Recording
@@ -184,7 +184,7 @@ class ClassRegression(Baseline):
             raise ValueError("weights must have a row for each of names, and scale must be positive")
 
     @classmethod
-    def fit(cls, names: Sequence[str], features: Floats, labels: npt.NDArray[np.intp]) -> ClassRegression:
+    def fit(cls, names: Sequence[str], features: Floats, labels: Integers) -> ClassRegression:
         """Fit it to segments [n, 18] of all classes; labels below 0 are none."""
         scored = (labels >= 0) & ~np.isnan(features).any(1)
         if missing := [name for number, name in enumerate(names) if number not in labels[scored]]:

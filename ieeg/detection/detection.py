@@ -17,7 +17,7 @@ from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import write_json
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS, counted
 from mvpa_ts.ieeg.detection import report, saved
-from mvpa_ts.ieeg.detection.onsets import OnsetMap, Scorer, check_positions, onset_map, write_onsets
+from mvpa_ts.ieeg.detection.onsets import OnsetMap, Positions, Scorer, check_positions, onset_map, write_onsets
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
 from mvpa_ts.ieeg.events import Flags, Floats, Intervals, SeizureEvents, segment_labels
 from mvpa_ts.ieeg.recordings.channels import plain_name
@@ -225,7 +225,7 @@ class Detection:
         folder: str | Path,
         *,
         online: OnlineRule | None = None,
-        positions: Mapping[str, Sequence[float]] | None = None,
+        positions: Positions | None = None,
         clock: bool = False,
         detector: Scorer | None = None,
         baselines: Mapping[str, Floats] | None = None,
@@ -353,9 +353,7 @@ class Detection:
         """The events that a report draws, in order: a page with hundreds of figures is not read."""
         return sorted(sorted(range(len(self.events)), key=lambda index: -self.confidences[index])[: report.MAX_FIGURES])
 
-    def _figures(
-        self, positions: Mapping[str, Sequence[float]] | None, maps: Sequence[OnsetMap]
-    ) -> Iterator[tuple[str, str, Figure]]:
+    def _figures(self, positions: Positions | None, maps: Sequence[OnsetMap]) -> Iterator[tuple[str, str, Figure]]:
         """Heading, text and figure of each part of the report; without a signal only the probability."""
         from mvpa_ts.ieeg.detection.plots import channel_rms, plot_channel_map, plot_onset_map, plot_traces
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.detection.features import BANDS, NUM_FEATURES, TrainingFeatures
-from mvpa_ts.ieeg.events import Flags, Floats
+from mvpa_ts.ieeg.events import Flags, Floats, Integers
 from mvpa_ts.ieeg.model.pretrained import LINEAR, pretrained_file
 from mvpa_ts.weights import CONFIG_NAME
 
@@ -215,9 +215,7 @@ def fit_linear(training: TrainingFeatures, strength: float = STRENGTH) -> Linear
     return LinearPart(tuple(weights), bias - max(quiet, 0.5 * (quiet + seizures)))
 
 
-def choose_network_weight(
-    linear_logits: Floats, network_logits: Floats, ictal: Flags, recording: npt.NDArray[np.intp]
-) -> float:
+def choose_network_weight(linear_logits: Floats, network_logits: Floats, ictal: Flags, recording: Integers) -> float:
     """Weight of the networks by recordings that trained neither: 0 unless another one is clearly better.
 
     Clearly: the mean loss of recordings falls by more than twice the standard error of the differences. All are of

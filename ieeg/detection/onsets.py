@@ -46,6 +46,10 @@ WINDOW, STEP = 1.0, 0.25
 BEFORE, AFTER = 20.0, 30.0
 
 
+# (x, y, z) by the name of a channel.
+Positions = Mapping[str, Sequence[float]]
+
+
 class Scorer(Protocol):
     """What can score segments, as every `Detector`."""
 
@@ -301,7 +305,7 @@ def channel_scores(detector: Scorer, segments: Segments, event: tuple[float, flo
     return scores
 
 
-def check_positions(names: Sequence[str], positions: Mapping[str, Sequence[float]]) -> None:
+def check_positions(names: Sequence[str], positions: Positions) -> None:
     """Raise a ValueError where positions are those of other channels."""
     placed = {plain_name(name) for name in positions}
     parts = {plain_name(name) for name in names} | {part for name in names for part in plain_name(name).split("-")}

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from mvpa_ts.checks import grouped
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
-from mvpa_ts.ieeg.detection.onsets import OnsetMap, check_positions
+from mvpa_ts.ieeg.detection.onsets import OnsetMap, Positions, check_positions
 from mvpa_ts.ieeg.events import Floats, Intervals, unscored_stretches
 from mvpa_ts.ieeg.figures import BLUE, GREEN, RED, literal, styled
 from mvpa_ts.ieeg.preprocessing.segments import Segments
@@ -93,7 +93,7 @@ def plot_channel_map(
     names: Sequence[str],
     values: npt.ArrayLike,
     dropped: Mapping[str, str] | None = None,
-    positions: Mapping[str, Sequence[float]] | None = None,
+    positions: Positions | None = None,
 ) -> Figure:
     """Channels by value: at their positions where these are known, else by electrode and contact.
 
@@ -143,7 +143,7 @@ def plot_channel_map(
 
 
 @styled
-def plot_onset_map(onsets: OnsetMap, positions: Mapping[str, Sequence[float]] | None = None) -> Figure:
+def plot_onset_map(onsets: OnsetMap, positions: Positions | None = None) -> Figure:
     """The first channels of an event with all measures, and where they lie if positions are known.
 
     Parameters
