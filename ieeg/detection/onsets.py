@@ -230,7 +230,6 @@ def epileptogenicity(
     length = round(HORIZON / step)
     sums_after = np.array([row[place : place + length + 1].sum() for row, place in zip(values, places, strict=True)])
     index = np.where(places < 0, 0.0, sums_after / (times - np.nanmin(times) + TAU))
-    index = np.nan_to_num(index)
     return index / index.max(), times
 
 

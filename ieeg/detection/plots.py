@@ -124,14 +124,13 @@ def plot_channel_map(
         return figure
     everything = [everything[index] for index in natural_order(everything)]
     contacts = grouped((_wire(name)[0], name) for name in everything)
-    value_of = dict(zip(names, colours.tolist(), strict=True))
     places, firsts = _contact_places(contacts)
     rows = 1 + max(row for _, row in places.values())
     figure, axis = plt.subplots(figsize=(WIDTH, 1.2 + 0.24 * rows), layout="constrained")
     grey_places = np.array([places[name] for name in left_out], dtype=float).reshape(-1, 2)
     axis.scatter(grey_places[:, 0], grey_places[:, 1], color="0.85", s=70, marker="s", label="not used")
     used = np.array([places[name] for name in names], dtype=float).reshape(-1, 2)
-    drawn = axis.scatter(used[:, 0], used[:, 1], c=[value_of[name] for name in names], s=70, marker="s")
+    drawn = axis.scatter(used[:, 0], used[:, 1], c=colours, s=70, marker="s")
     axis.set_yticks([firsts[wire] for wire in contacts], [literal(wire) for wire in contacts])
     axis.set(xlabel="contact", ylabel="electrode")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))

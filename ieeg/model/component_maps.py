@@ -169,7 +169,7 @@ def plot_component_maps(
     if layer is not None and not -len(after) <= layer < len(after):
         raise ValueError(f"layer must be from 0 to {len(after) - 1}, or from -{len(after)} to -1, got {layer}")
     chosen = range(len(after)) if layer is None else [range(len(after))[layer]]
-    stages = [("after training", after)] if before is not None else [("", after)]
+    stages = [("", after)]
     if before is not None:
         earlier = getattr(before, term)
         if earlier.shape[:2] != after.shape[:2]:
@@ -177,34 +177,27 @@ def plot_component_maps(
                 "before must have as many layers and heads as the model it is compared with, got "
                 f"{earlier.shape[0]} × {earlier.shape[1]} and {after.shape[0]} × {after.shape[1]}"
             )
-        stages.insert(0, ("before training", earlier))
-    heads = after.shape[1]
+        stages = [("before training", earlier), ("after training", after)]
+    panels = [(index, name, values) for index in chosen for name, values in stages]
+    heads, unit = after.shape[1], "channel" if term == "channel" else "segment"
+    names = [literal(name) for name in maps.channel_names]
     # Every channel is named, so panels grow with their number.
-    side = max(2.1, 0.1 * len(maps.channel_names)) if term == "channel" else 2.1
-    figure, axes = plt.subplots(
-        len(chosen) * len(stages),
-        heads,
-        figsize=(1.2 + side * heads, 0.6 + (side - 0.1) * len(chosen) * len(stages)),
-        squeeze=False,
-        layout="constrained",
-    )
-    for row, index in enumerate(chosen):
-        for stage, (name, values) in enumerate(stages):
-            # One scale for a layer's heads before and after, so that colours can be compared.
-            limit = max(float(np.nanmax(np.abs(scores[index]))) for _, scores in stages) or 1.0
-            for head in range(heads):
-                axis = axes[row * len(stages) + stage, head]
-                image = axis.imshow(values[index, head], cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="none")
-                axis.set_title(f"layer {index}, head {head}", fontsize="x-small")
-                axis.tick_params(labelsize="xx-small")
-                if term == "channel":
-                    names = [literal(name) for name in maps.channel_names]
-                    axis.set_yticks(range(len(names)), names)
-                    axis.set_xticks(range(len(names)), names, rotation=90)
-            unit = "channel" if term == "channel" else "segment"
-            axes[row * len(stages) + stage, 0].set_ylabel(f"query {unit}\n{name}")
-            bar = figure.colorbar(image, ax=axes[row * len(stages) + stage].tolist(), shrink=0.8)
-            bar.set_label(f"mean {term} term\nof the score", fontsize="x-small")
+    side = max(2.1, 0.1 * len(names)) if term == "channel" else 2.1
+    size = (1.2 + side * heads, 0.6 + (side - 0.1) * len(panels))
+    figure, axes = plt.subplots(len(panels), heads, figsize=size, squeeze=False, layout="constrained")
+    for row, (index, name, values) in zip(axes, panels, strict=True):
+        # One scale for a layer's heads before and after, so that colours can be compared.
+        limit = max(float(np.nanmax(np.abs(scores[index]))) for _, scores in stages) or 1.0
+        for head, axis in enumerate(row):
+            image = axis.imshow(values[index, head], cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="none")
+            axis.set_title(f"layer {index}, head {head}", fontsize="x-small")
+            axis.tick_params(labelsize="xx-small")
+            if term == "channel":
+                axis.set_yticks(range(len(names)), names)
+                axis.set_xticks(range(len(names)), names, rotation=90)
+        row[0].set_ylabel(f"query {unit}\n{name}")
+        bar = figure.colorbar(image, ax=row.tolist(), shrink=0.8)
+        bar.set_label(f"mean {term} term\nof the score", fontsize="x-small")
     figure.suptitle(f"{term.capitalize()} term of the attention score", fontsize="medium")
     for axis in axes[-1]:
         axis.set_xlabel(f"key {unit}", fontsize="x-small")

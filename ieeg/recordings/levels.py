@@ -71,12 +71,12 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
     usual = f"usual are {PLAUSIBLE_UV[0]:g} to {PLAUSIBLE_UV[1]:,g} µV, most often 10 to 500"
     said = f"{recording.name}: the channels' median standard deviation is {readable(level)} µV"
     x, deviations = x[alive], deviations[alive]
-    if not PLAUSIBLE_UV[0] <= level <= PLAUSIBLE_UV[1]:
+    plausible = PLAUSIBLE_UV[0] <= level <= PLAUSIBLE_UV[1]
+    if not plausible:
         recording.warn(f"{said}, {usual}: is the unit right?")
     elif level > WHITE_UV and np.median(np.nanvar(np.diff(x), axis=1) / deviations**2) > WHITE_RATIO:
         recording.warn(f"{said} ({usual}), and they are white noise: is an electrode connected?")
     names = [name for name, usable in zip(recording.channel_names, alive, strict=True) if usable]
-    plausible = PLAUSIBLE_UV[0] <= level <= PLAUSIBLE_UV[1]
     for odd, extreme in (
         (deviations > PLAUSIBLE_UV[1], f"up to {readable(deviations.max())}"),
         (deviations < PLAUSIBLE_UV[0], f"down to {readable(deviations.min())}"),

@@ -83,7 +83,8 @@ def write_swec(
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     names = [f"{subject}_part_{number}.h5" for number in range(1, len(bounds))]
-    for name, start, stop in zip(names, bounds, bounds[1:], strict=False):
+    parts = [*zip(names, bounds, bounds[1:], strict=False)]
+    for name, start, stop in parts:
         with h5py.File(partial / name, "w") as file:
             _describe(file, rate, subject, channels)
             dataset = file.create_dataset(
@@ -103,7 +104,7 @@ def write_swec(
                     progress(round((high - low) / rate))
     # As the data set has it: the total file points at the parts and holds no samples.
     layout = h5py.VirtualLayout((channels, stream.num_samples), np.float32)
-    for name, start, stop in zip(names, bounds, bounds[1:], strict=False):
+    for name, start, stop in parts:
         layout[:, start:stop] = h5py.VirtualSource(name, SIGNAL, (channels, stop - start))
     with h5py.File(partial / f"{subject}_total.h5", "w", libver="latest") as file:
         _describe(file, rate, subject, channels)
