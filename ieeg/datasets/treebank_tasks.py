@@ -200,8 +200,7 @@ def split_examples(
     if blocks < 10 or blocks % 10 or blocks > count:
         raise ValueError(f"blocks must be a multiple of ten up to the number of windows ({count}), got {blocks}")
     stretches = np.array_split(np.argsort(examples.starts, kind="stable"), blocks)
-    order = rng.permutation(blocks)
-    groups = np.split(order, [blocks * 8 // 10, blocks * 9 // 10])
+    groups = np.split(rng.permutation(blocks), [blocks * 8 // 10, blocks * 9 // 10])
     train, validation, test = (np.sort(np.concatenate([stretches[i] for i in group])) for group in groups)
     outside_test = ~_overlaps(examples, validation, test)
     outside = ~_overlaps(examples, train, np.concatenate([validation, test]))

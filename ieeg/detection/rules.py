@@ -124,8 +124,7 @@ def probabilities_to_events(
     """
     chosen = event_rules(rules, threshold)
     values, onsets = checked_segments(probabilities, starts)
-    positive = values > chosen.threshold
-    positive_starts = onsets[positive]
+    positive_starts = onsets[values > chosen.threshold]
     events = merge_events([(start, start + SEGMENT_SECONDS) for start in positive_starts.tolist()], chosen.merge_gap)
     kept = [
         (onset, offset)

@@ -117,8 +117,7 @@ class StreamingMVPFormer:
         for block, cache in self._layers:
             cache.advance(channel_mask)
             x = block.step(x, cache)
-        features = self.model.stack.norm(x[0])
-        return features.masked_fill(~channel_mask[:, None], 0.0)
+        return self.model.stack.norm(x[0]).masked_fill(~channel_mask[:, None], 0.0)
 
     @property
     def _twice(self) -> bool:

@@ -86,8 +86,7 @@ class Preprocessing:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        values = dataclasses.asdict(self)
-        return values | {"band": None if self.band is None else [*self.band]}
+        return dataclasses.asdict(self) | {"band": None if self.band is None else [*self.band]}
 
     def resolve(self, recording: Recording) -> Preprocessing:
         """The same with `notch` measured where it is "auto"."""

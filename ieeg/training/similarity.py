@@ -186,8 +186,7 @@ class Similarity:
     def overall(self) -> pd.DataFrame:
         """Average over subjects for each state, and for all segments of a subject together (state "all")."""
         each = self.segments.groupby("subject")[[*REFERENCES]].mean().assign(state="all").reset_index()
-        both = pd.concat([each, self.table()])
-        grouped = both.groupby("state")[[*REFERENCES]]
+        grouped = pd.concat([each, self.table()]).groupby("state")[[*REFERENCES]]
         result = grouped.mean()
         result.insert(0, "subjects", grouped.size())
         return result.reindex([state for state in ("all", *STATES) if state in result.index]).reset_index()
