@@ -15,7 +15,9 @@ from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.intp]
 SeizureEvents = list[tuple[float, float]]
+Intervals = Sequence[tuple[float, float]]
 
 # A shorter event is a point in time: BrainVision gives such a mark the length of a sample.
 POINT_SECONDS = 0.02
@@ -95,7 +97,7 @@ def checked_segments(probabilities: npt.ArrayLike, starts: npt.ArrayLike) -> tup
     return values, onsets
 
 
-def segment_labels(starts: npt.ArrayLike, seizures: Sequence[tuple[float, float]]) -> npt.NDArray[np.bool_]:
+def segment_labels(starts: npt.ArrayLike, seizures: Intervals) -> Flags:
     """Whether each segment holds seizure: the one rule, for training and for evaluation.
 
     A segment [start, start + 5 s) holds seizure where it shares more than a point with one, compared in float64 without
@@ -132,7 +134,7 @@ def segment_labels(starts: npt.ArrayLike, seizures: Sequence[tuple[float, float]
     return labels
 
 
-def class_labels(starts: npt.NDArray[np.float64], spans: Mapping[str, SeizureEvents]) -> npt.NDArray[np.intp]:
+def class_labels(starts: Floats, spans: Mapping[str, SeizureEvents]) -> Integers:
     """Number of the class that covers half of a segment or more [n]; -1 where none does, or where two share it.
 
     Examples

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -60,7 +59,7 @@ def embedded(figure: Figure) -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> None:
+def save_figure(figure: Figure, path: str | Path, dpi: int = 150) -> None:
     """Write a figure in the format of the file's ending, and close it."""
     import matplotlib.pyplot as plt
 

@@ -23,9 +23,7 @@ Example: mvpformer calibrate night1.edf day1.edf --model runs/patient/model --pe
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(common.with_baseline_files(arguments))
-    from mvpa_ts.ieeg.detection.baselines import BaselineDetector
     from mvpa_ts.ieeg.detection.calibration import calibrate, load_calibration
-    from mvpa_ts.ieeg.detection.detector import Detector
 
     if Path(options.output).exists():
         try:
@@ -35,13 +33,8 @@ def main(arguments: list[str]) -> None:
     files = [file for listed in common.recordings_in(options.recordings).values() for file in listed]
     if not common.names_baseline(options.model):
         common.check_model(options.model)
-    detector = (BaselineDetector if common.names_baseline(options.model) else Detector)(
-        options.model,
-        options.preprocessing,
-        rules=options.rules,
-        channels=common.channel_choice(options.channels),
-        device=options.device,
-    )
+    settings = options.preprocessing, options.channels
+    detector = common.load_detector(options.model, *settings, rules=options.rules, device=options.device)
     if detector.classes:
         raise CommandError(f"{options.model} tells {', '.join(detector.classes)} apart: it has no alarms")
     recordings = (read_recording(file, **common.reading_options(options)) for file in files)

@@ -16,7 +16,7 @@ from mvpa_ts.ieeg.commands import main as common
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.constants import CLASSES, LINE_LENGTH, MARKED_BAD
 from mvpa_ts.ieeg.detection.saved import PROBABILITIES, STATED, classes_of, read_run
-from mvpa_ts.ieeg.events import class_labels, segment_labels
+from mvpa_ts.ieeg.events import Integers, class_labels, segment_labels
 from mvpa_ts.ieeg.recordings.events_table import read_spans
 from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, of_segments, write_left_out
 from mvpa_ts.ieeg.recordings.reading import read_classes, read_recording
@@ -122,7 +122,7 @@ def score_classes(
     print("\n".join([f"see {output}", *listing([*left_out, *rows])]))
 
 
-def report(names: Sequence[str], labels: npt.NDArray[np.intp], probabilities: npt.ArrayLike, output: Path) -> None:
+def report(names: Sequence[str], labels: Integers, probabilities: npt.ArrayLike, output: Path) -> None:
     """Print scores and confusions, and write them into a folder."""
     from mvpa_ts.ieeg.scoring.cohort import markdown_table
     from mvpa_ts.ieeg.scoring.comparison import MIN_SEGMENTS, compare_classes

@@ -45,6 +45,10 @@ background is about 5 µV. A stronger one needs --model line-length FILE, the li
 """
 
 
+# Files, each with the folder of its results or its table.
+Outputs = Sequence[tuple[Path, Path]]
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of one recording: a line about its events, or the error; and warnings that nobody has seen yet."""
@@ -120,7 +124,7 @@ def _check_table(file: Path, table: Path) -> None:
             )
 
 
-def _report(rows: Sequence[Row], files: Sequence[str], outputs: Sequence[tuple[Path, Path]], root: Path) -> None:
+def _report(rows: Sequence[Row], files: Sequence[str], outputs: Outputs, root: Path) -> None:
     """List what was left out; with folders of results also in a table, and the files in each recording's run.json."""
     folders = [output for _, output in outputs if (output / RUN).is_file()]
     if folders:
@@ -178,9 +182,7 @@ def _task(options: argparse.Namespace) -> ScoringTask:
     return task
 
 
-def _outcomes(
-    task: ScoringTask, outputs: list[tuple[Path, Path]], jobs: int, scheduler: str | None
-) -> Iterator[Outcome]:
+def _outcomes(task: ScoringTask, outputs: Outputs, jobs: int, scheduler: str | None) -> Iterator[Outcome]:
     """The outcome of each recording, in order from one process, as they come from several."""
     if scheduler:
         yield from _on_cluster(task, outputs, scheduler)
@@ -214,7 +216,7 @@ def _attempt(task: ScoringTask, file: Path, output: Path, progress: bool = False
         return Outcome(file, error=error)
 
 
-def _in_processes(task: ScoringTask, outputs: list[tuple[Path, Path]], jobs: int) -> Iterator[Outcome]:
+def _in_processes(task: ScoringTask, outputs: Outputs, jobs: int) -> Iterator[Outcome]:
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
 
@@ -230,7 +232,7 @@ def _in_processes(task: ScoringTask, outputs: list[tuple[Path, Path]], jobs: int
                 yield Outcome(futures[future], error=OSError(why))
 
 
-def _on_cluster(task: ScoringTask, outputs: list[tuple[Path, Path]], scheduler: str) -> Iterator[Outcome]:
+def _on_cluster(task: ScoringTask, outputs: Outputs, scheduler: str) -> Iterator[Outcome]:
     """One recording a task; those of a worker that dies begin again elsewhere and go on from their stores."""
     try:
         from distributed import Client, as_completed
@@ -256,7 +258,7 @@ def _named(file: Path, error: Exception) -> str:
     return f"{file}: {kind}{error}"
 
 
-def _outputs(files_of: Mapping[Path, list[Path]], output: Path) -> list[tuple[Path, Path]]:
+def _outputs(files_of: Mapping[Path, list[Path]], output: Path) -> Outputs:
     """Each file and the folder of its results, which mirrors where it lies below a path; or the one table.
 
     In a folder of a BIDS data set, such as that of one subject, it mirrors where the file lies in the data set.

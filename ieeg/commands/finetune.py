@@ -150,8 +150,7 @@ def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:
 def _list_left_out(data: Any, folder: Path) -> None:
     """Print, and write beside the model, what was left out of the recordings that train and validate."""
     given = (*(data.sources or ()), *(data.validation_sources or ()))
-    sources = [Path(item) for item in given if isinstance(item, (str, Path))]
-    others, links = not_read(sources)
+    others, links = not_read(Path(item) for item in given if isinstance(item, (str, Path)))
     rows = [*dict.fromkeys([*others, *links])]
     for dataset in (data.training, data.validation):
         for segments in () if dataset is None else dataset.segments:
@@ -195,20 +194,13 @@ def _stand_beside(data: Any, folder: Path, device: Any, *, linear: bool) -> None
     """
     import pandas as pd
 
-    from mvpa_ts.ieeg.detection.baselines import (
-        Baseline,
-        Brainmaze,
-        LineLength,
-        brainmaze_installed,
-        fit_baselines,
-        warn_of_other_channels,
-    )
+    from mvpa_ts.ieeg.detection import baselines
     from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.detection.features import TrainingFeatures
     from mvpa_ts.ieeg.model.pretrained import UNFINISHED
     from mvpa_ts.ieeg.scoring.comparison import compare_segments
 
-    baselines: list[Baseline] = [LineLength()]
+    simple: list[baselines.Baseline] = [baselines.LineLength()]
     try:
         training = TrainingFeatures.of(data.training.segments)
     except ValueError as error:
@@ -216,22 +208,22 @@ def _stand_beside(data: Any, folder: Path, device: Any, *, linear: bool) -> None
     else:
         if linear:
             _add_linear(training, data, folder / "model", device)
-        fitted = fit_baselines(training)
+        fitted = baselines.fit_baselines(training)
         for learned in fitted:
             learned.save(folder / "model" / f"{learned.kind}.json")
-        baselines += fitted
+        simple += fitted
     (folder / "model" / UNFINISHED).unlink(missing_ok=True)
     if data.validation is None:
         return
     validation = data.validation.segments
-    warn_of_other_channels([*data.training.segments, *validation])
-    if brainmaze_installed():
-        baselines.append(Brainmaze())
+    baselines.warn_of_other_channels([*data.training.segments, *validation])
+    if baselines.brainmaze_installed():
+        simple.append(baselines.Brainmaze())
     # Loaded from the folder, so that what is compared is what `mvpformer detect` will run.
     detector = Detector(folder / "model", device=device)
     ours = "the detector"  # not "MVPFormer": its regression may decide alone
     scores = {ours: [detector.detect_segments(segments).probabilities for segments in validation]}
-    for baseline in baselines:
+    for baseline in simple:
         scores[baseline.name] = [np.concatenate([*baseline.probabilities(segments)]) for segments in validation]
     recordings = [segments.recording for segments in validation]
     comparison = compare_segments(
@@ -241,7 +233,7 @@ def _stand_beside(data: Any, folder: Path, device: Any, *, linear: bool) -> None
         {ours: detector.threshold},
     )
     print(f"validation beside baselines: {' '.join(comparison.words())}", file=sys.stderr)
-    if not brainmaze_installed():
+    if not baselines.brainmaze_installed():
         print("brainmaze is not compared: the package brainmaze-eeg-models is not installed", file=sys.stderr)
     counts = {"segments": comparison.segments, "ictal": comparison.ictal, "seizures": comparison.seizures}
     rows = [{"detector": name, **counts, **row} for name, row in comparison.rows.items()]

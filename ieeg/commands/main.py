@@ -18,6 +18,7 @@ from mvpa_ts import __version__
 from mvpa_ts.ieeg.constants import BRAINMAZE, DEMO, DEMO_BASE, HUB_PREFIX, LINE_LENGTH, REGRESSION, RESEARCH_USE
 
 if TYPE_CHECKING:
+    from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.recordings.recording import Recording
 
 # Name of a command, which is its module in `mvpa_ts.ieeg.commands`, and what it does in one line.
@@ -178,6 +179,15 @@ def check_model(name: str | None) -> None:
     raise CommandError(f"there is no folder {name}{hint}")
 
 
+def load_detector(model: str, preprocessing: Any, channels: str, **options: Any) -> Detector:
+    """The detector that --model names, a baseline or networks, with --preprocessing and --channels."""
+    from mvpa_ts.ieeg.detection.baselines import BaselineDetector
+    from mvpa_ts.ieeg.detection.detector import Detector
+
+    kind = BaselineDetector if names_baseline(model) else Detector
+    return kind(model, preprocessing, channels=channel_choice(channels), **options)
+
+
 def check_output_folder(output: str | Path) -> None:
     """Raise a CommandError where the folder that a command writes is a file, before hours of work."""
     if Path(output).is_file():
@@ -322,7 +332,7 @@ def reading_options(options: argparse.Namespace) -> dict[str, Any]:
     return {"unit": options.unit, "rate": options.rate, "truncated": options.truncated, "seizure_words": words}
 
 
-def read_named(path: str | os.PathLike[str], channels: str, **options: Any) -> Recording:
+def read_named(path: str | Path, channels: str, **options: Any) -> Recording:
     """A recording with all its EEG channels, and those of --channels that are left out unless they are named.
 
     `channels` is the value of --channels; `reading_options` gives the others.

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mvpa_ts.ieeg.commands.main import (
-    CommandError,
-    CommandParser,
-    add_reading_options,
-    check_model,
-    check_output_folder,
-    reading_options,
-)
+from mvpa_ts.ieeg.commands import main as common
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.recordings.events_table import read_events, read_seizures
 from mvpa_ts.ieeg.recordings.reading import read_recording
@@ -34,7 +28,7 @@ def main(arguments: list[str]) -> None:
     from mvpa_ts.ieeg.detection.detection import read_detection
     from mvpa_ts.ieeg.detection.review import REVIEWED, review
 
-    reading = reading_options(options)
+    reading = common.reading_options(options)
     recording, words = read_recording(options.recording, **reading), reading["seizure_words"]
     detection = read_detection(options.detection)
     if detection.provenance.recording != recording.name or abs(detection.duration - recording.duration) > 0.01:
@@ -76,7 +70,7 @@ def command_line() -> CommandParser:
     parser.add_argument("detection", help="its folder, which `mvpformer detect` wrote")
     parser.add_argument("--until", type=float, help="you looked at the recording up to here (s); later trains nothing")
     parser.add_argument("--no-window", action="store_true", help="take reviewed_events.tsv as it was edited by hand")
-    add_reading_options(parser)
+    common.add_reading_options(parser)
     return parser
 
 
@@ -87,18 +81,18 @@ def train_again(arguments: list[str]) -> None:
     parser.add_argument("--recordings", nargs="+", required=True, help="the reviewed files, in the same order")
     parser.add_argument("--model", required=True, help="folder of the detector, or demo")
     parser.add_argument("--output", required=True, help="folder for the new detector, in model/")
-    add_reading_options(parser)
+    common.add_reading_options(parser)
     options = parser.parse_args(arguments)
     from mvpa_ts.ieeg.detection.review import load_review, retrain
 
-    check_model(options.model)
-    check_output_folder(options.output)
+    common.check_model(options.model)
+    common.check_output_folder(options.output)
     if len(options.from_review) != len(options.recordings):
         raise CommandError(
             f"--from-review names {len(options.from_review)} folders and --recordings {len(options.recordings)} files: "
             "give one file for each folder, in the same order"
         )
-    reading = reading_options(options)
+    reading = common.reading_options(options)
     reviews = [load_review(folder, reading["seizure_words"]) for folder in options.from_review]
     recordings = [read_recording(file, **reading) for file in options.recordings]
     retrain(options.model, [*zip(reviews, recordings, strict=True)], options.output)

@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mvpa_ts.checks import warn
-from mvpa_ts.ieeg.commands.main import channel_choice, names_baseline, read_named
+from mvpa_ts.ieeg.commands.main import load_detector, names_baseline, read_named
 from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.detection.rules import OnlineRule
 from mvpa_ts.ieeg.detection.saved import STATED, STORE
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
-from mvpa_ts.ieeg.events import class_labels
+from mvpa_ts.ieeg.events import Floats, class_labels
 from mvpa_ts.ieeg.recordings.bids import electrode_positions
 from mvpa_ts.ieeg.recordings.left_out import Row, of_recording
 from mvpa_ts.ieeg.recordings.noise import add_noise
 from mvpa_ts.ieeg.recordings.reading import read_classes
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.preprocessing.segments import Segments
 
@@ -51,9 +49,7 @@ class ScoringTask:
 
     def detector(self) -> Detector:
         """The detector, loaded once in a process."""
-        from mvpa_ts.ieeg.detection.baselines import BaselineDetector
         from mvpa_ts.ieeg.detection.calibration import load_calibration
-        from mvpa_ts.ieeg.detection.detector import Detector
 
         # A worker scores many recordings, and loading the model takes longer than a short one. It may live on until the
         # model was trained again.
@@ -63,12 +59,12 @@ class ScoringTask:
             return loaded
         _LOADED.clear()
         calibration = None if self.calibration is None else load_calibration(self.calibration)
-        detector = _LOADED[key] = (BaselineDetector if names_baseline(self.model) else Detector)(
+        detector = _LOADED[key] = load_detector(
             self.model,
             self.preprocessing,
+            self.channels,
             threshold=self.threshold,
-            rules=self.rules if calibration is None else calibration.rules,  # type: ignore[arg-type]
-            channels=channel_choice(self.channels),
+            rules=self.rules if calibration is None else calibration.rules,
             batch_size=self.batch_size,
             device=self.device,
         )
@@ -168,7 +164,7 @@ class ScoringTask:
         names = [*spans, np.nan]
         return {STATED: [names[label] for label in class_labels(segments.starts, spans)]}
 
-    def _baselines(self, segments: Segments) -> dict[str, npt.NDArray[np.float64]]:
+    def _baselines(self, segments: Segments) -> dict[str, Floats]:
         """What the baselines say of the same segments, which `mvpformer evaluate` compares."""
         from mvpa_ts.ieeg.detection.baselines import baselines_beside
 

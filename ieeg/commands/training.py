@@ -70,10 +70,6 @@ def run_training(arguments: Sequence[str], task: TrainingTask) -> None:
         print(f"the model is in {model}; next: {task.next_command.format(model=model)}")
 
 
-class ContextError(CommandError):
-    """The segments of a window cannot be told, such as where the base is no model."""
-
-
 class TrainingParser(LightningArgumentParser):
     """A parser whose keys are written out, and that suggests one for a wrong key of the whole command line.
 
@@ -95,7 +91,7 @@ class TrainingParser(LightningArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """End with status 2, the message, and the option that was meant."""
         # jsonargparse puts the name of the function and its arguments before, which say nothing to the user.
-        if ex is not None and isinstance(ex.__cause__, ContextError):
+        if ex is not None and isinstance(ex.__cause__, CommandError):
             message = str(ex.__cause__)
         options = [option for parser in self._family for option in parser._option_string_actions]
         super().error("; ".join([message, *suggestions(self._arguments, options)]), ex)
@@ -151,7 +147,7 @@ class TrainingCLI(LightningCLI):
         try:
             return self.task.context(*values)
         except (CommandError, ValueError, OSError) as error:
-            raise ContextError(str(error)) from error
+            raise CommandError(str(error)) from error
 
     def _parse_ckpt_path(self) -> None:
         """Lightning would take over the checkpoint's settings; ours says where they differ."""

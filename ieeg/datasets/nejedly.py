@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +44,7 @@ class NejedlySegment:
         return self.category == "pathology"
 
 
-def nejedly_segments(folder: str | os.PathLike[str]) -> list[NejedlySegment]:
+def nejedly_segments(folder: str | Path) -> list[NejedlySegment]:
     """Read the table of a data set.
 
     Parameters

@@ -14,21 +14,19 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import h5py
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from mvpa_ts.ieeg.events import Floats
+from mvpa_ts.ieeg.events import Floats, Integers
 from mvpa_ts.ieeg.recordings.channels import NO_ELECTRODE
 from mvpa_ts.ieeg.recordings.guards import damage_is_an_error, read_text_bytes
 from mvpa_ts.ieeg.recordings.hdf5 import local_dataset, open_hdf5
 from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
 from mvpa_ts.ieeg.recordings.recording import Recording, Signal
-
-if TYPE_CHECKING:
-    import h5py
-    import pandas as pd
 
 SFREQ = 2048.0
 _MARKS = str.maketrans("", "", "*#_")
@@ -45,13 +43,13 @@ def clean_label(label: str) -> str:
     return label.translate(_MARKS).strip()
 
 
-def electrode_labels(root: str | os.PathLike[str], subject: int) -> list[str]:
+def electrode_labels(root: str | Path, subject: int) -> list[str]:
     """Read the clean labels of all electrodes, in the order of ``electrode_{i}``."""
     path = Path(root) / "electrode_labels" / f"sub_{subject}" / "electrode_labels.json"
     return _labels(path, _json(path))
 
 
-def electrode_list(path: str | os.PathLike[str], subject: int) -> list[str]:
+def electrode_list(path: str | Path, subject: int) -> list[str]:
     """Read a subject's clean labels in ``corrupted_elec.json`` or ``clean_laplacian.json``; keys: subject1, sub_1."""
     lists = _json(Path(path))
     if not isinstance(lists, dict):
@@ -92,7 +90,7 @@ class TreebankSource:
         self._file: h5py.File | None = None
         self._process = os.getpid()
 
-    def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
+    def read(self, start: int, stop: int, channels: Integers) -> Signal:
         """See `Source.read`."""
         # A handle that a fork inherited would read from its parent's place.
         if self._process != os.getpid():
@@ -122,7 +120,7 @@ class TreebankSource:
         return self.__dict__ | {"_file": None}
 
 
-def read_treebank(root: str | os.PathLike[str], subject: int, trial: int) -> Recording:
+def read_treebank(root: str | Path, subject: int, trial: int) -> Recording:
     """Read a trial as a recording: each electrode minus the mean of its two neighbours on the same wire.
 
     Parameters
@@ -207,7 +205,7 @@ def trigger_samples(times: Floats, movie_time: Floats, index: NDArray[Any]) -> N
     return np.rint(index[nearest] + (times - movie_time[nearest]) * SFREQ).astype(np.int64)
 
 
-def read_words(features: str | os.PathLike[str], timings: str | os.PathLike[str]) -> pd.DataFrame:
+def read_words(features: str | Path, timings: str | Path) -> pd.DataFrame:
     """Read the words of ``features.csv`` of a film, with their samples in a trial, ``est_idx`` and ``est_end_idx``.
 
     Words without a start or end are left out. `timings` needs the columns ``movie_time`` and ``index``, `features` the
@@ -235,8 +233,6 @@ def check_columns(frame: pd.DataFrame, columns: Sequence[str], name: object) -> 
 
 
 def _json(path: Path) -> Any:
-    if not path.is_file():
-        raise FileNotFoundError(f"no file {path}")
     try:
         return json.loads(read_text_bytes(path))
     except (ValueError, RecursionError) as error:
@@ -250,17 +246,13 @@ def _labels(path: Path, labels: Any) -> list[str]:
     return [clean_label(label) for label in labels]
 
 
-def _table(path: str | os.PathLike[str]) -> pd.DataFrame:
-    import pandas as pd
-
+def _table(path: str | Path) -> pd.DataFrame:
     with damage_is_an_error(Path(path)):
         return pd.read_csv(io.BytesIO(read_text_bytes(Path(path))))
 
 
-def _numbers(frame: pd.DataFrame, column: str, path: str | os.PathLike[str]) -> Floats:
+def _numbers(frame: pd.DataFrame, column: str, path: str | Path) -> Floats:
     """Return a column as numbers; raise a ValueError that names the file if a value is not a finite number."""
-    import pandas as pd
-
     values = pd.to_numeric(frame[column], errors="coerce").to_numpy(float)
     if not np.isfinite(values).all():
         raise ValueError(f"{path}: {column} must hold numbers")

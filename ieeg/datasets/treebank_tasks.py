@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
@@ -15,9 +16,6 @@ from mvpa_ts.ieeg.datasets.treebank import SFREQ, check_columns
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
 from mvpa_ts.ieeg.recordings.recording import Recording, Signal
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TASKS = ("volume", "pitch", "onset", "speech")
 PROTOCOLS = ("popt", "brainbert", "neuroprobe")
@@ -202,8 +200,7 @@ def split_examples(
     if blocks < 10 or blocks % 10 or blocks > count:
         raise ValueError(f"blocks must be a multiple of ten up to the number of windows ({count}), got {blocks}")
     stretches = np.array_split(np.argsort(examples.starts, kind="stable"), blocks)
-    order = rng.permutation(blocks)
-    groups = np.split(order, [blocks * 8 // 10, blocks * 9 // 10])
+    groups = np.split(rng.permutation(blocks), [blocks * 8 // 10, blocks * 9 // 10])
     train, validation, test = (np.sort(np.concatenate([stretches[i] for i in group])) for group in groups)
     outside_test = ~_overlaps(examples, validation, test)
     outside = ~_overlaps(examples, train, np.concatenate([validation, test]))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -34,10 +33,9 @@ from mvpa_ts.ieeg.detection.features import (
     segment_features,
 )
 from mvpa_ts.ieeg.detection.rules import RULES
-from mvpa_ts.ieeg.events import Floats, merge_events, segment_labels
+from mvpa_ts.ieeg.events import Floats, Integers, merge_events, segment_labels
 from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, changed_preprocessing
-from mvpa_ts.ieeg.recordings.levels import say
 from mvpa_ts.ieeg.recordings.recording import Recording
 
 # Line length (µV a sample at 512 Hz) at which line length alone says 0.5, where no quiet recording of the patient is at
@@ -70,7 +68,7 @@ class Baseline(ABC):
         """Everything that its probabilities depend on, as JSON values."""
         return {"baseline": self.kind, **asdict(self)}  # type: ignore[call-overload]
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the settings as JSON, which `load_baseline` reads."""
         write_json(path, self.settings())
 
@@ -186,7 +184,7 @@ class ClassRegression(Baseline):
             raise ValueError("weights must have a row for each of names, and scale must be positive")
 
     @classmethod
-    def fit(cls, names: Sequence[str], features: Floats, labels: npt.NDArray[np.intp]) -> ClassRegression:
+    def fit(cls, names: Sequence[str], features: Floats, labels: Integers) -> ClassRegression:
         """Fit it to segments [n, 18] of all classes; labels below 0 are none."""
         scored = (labels >= 0) & ~np.isnan(features).any(1)
         if missing := [name for number, name in enumerate(names) if number not in labels[scored]]:
@@ -239,10 +237,7 @@ class Brainmaze(Baseline):
 
 def brainmaze_installed() -> bool:
     """Whether brainmaze-eeg-models can be imported."""
-    try:
-        return find_spec("brainmaze_eeg_models") is not None
-    except ValueError:  # a module without a specification, as tests put in its place
-        return True
+    return find_spec("brainmaze_eeg_models") is not None
 
 
 def brainmaze_probabilities(recording: Recording, channels: Sequence[str], starts: Floats) -> Floats:
@@ -304,13 +299,13 @@ def warn_of_other_channels(items: Sequence[Segments]) -> None:
         )
 
 
-def baselines_beside(model: str | os.PathLike[str]) -> list[Baseline]:
+def baselines_beside(model: str | Path) -> list[Baseline]:
     """Line length, and what finetune fitted and saved in the folder of a model."""
     files = [Path(model) / f"{kind}.json" for kind in (LINE_LENGTH, REGRESSION)]
     return [LineLength(), *(load_baseline(file) for file in files if file.is_file())]
 
 
-def load_baseline(name: str | os.PathLike[str]) -> Baseline:
+def load_baseline(name: str | Path) -> Baseline:
     """A baseline by its name, or from a JSON file that `Baseline.save` or ``mvpformer finetune`` wrote.
 
     Raises
@@ -415,8 +410,7 @@ class BaselineDetector(Detector):
         if isinstance(self.baseline, LineLength) and share > 0.5:
             limit = self.baseline.level * self.threshold / (1.0 - self.threshold)
             level = "the level of the patient (--model line-length, with the file that finetune wrote) or "
-            say(
-                segments.recording,
+            segments.recording.warn(
                 f"{segments.recording.name}: {share:.0%} of the segments "
                 f"{'outside of its seizures ' if detection.reference else ''}are positive. Unless the file is "
                 f"nearly all seizure, its background is strong: channels change by more than "

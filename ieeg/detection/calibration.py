@@ -8,13 +8,11 @@ same recordings costs nothing more. It speaks for hours like those that were giv
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import math
-import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,6 @@ from mvpa_ts.ieeg.events import Floats
 from mvpa_ts.ieeg.model.seen_subjects import subject_hash
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.recordings.copies import copies
-from mvpa_ts.ieeg.recordings.levels import say
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.swec_table import identity
@@ -102,9 +99,9 @@ class Calibration:
             )
         return text
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | Path) -> None:
         """Write it as JSON, which ``mvpformer detect --calibration FILE`` takes."""
-        fields = dataclasses.asdict(self)
+        fields = asdict(self)
         # JSON has no infinity.
         fields["rules"] = {name: "none" if value == math.inf else value for name, value in fields["rules"].items()}
         write_json(path, {"calibration": 1, **fields})
@@ -127,8 +124,7 @@ class Calibration:
         known = self.subject is not None and recording.person_known
         other = known and self.subject != subject_hash(recording.subject_name)
         if other or (self.channel_names and {*self.channel_names} != {*recording.channel_names}):
-            say(
-                recording,
+            recording.warn(
                 f"{recording.name} {'is of another person' if other else 'has other channels'} than the quiet "
                 "recordings of the calibration, so its promise does not hold here: calibrate with quiet recordings "
                 "like this one",
@@ -146,7 +142,7 @@ def _quiet(hours: float) -> str:
     return length(hours).replace(" ", " quiet ")
 
 
-def load_calibration(path: str | os.PathLike[str]) -> Calibration:
+def load_calibration(path: str | Path) -> Calibration:
     """Read what `Calibration.save` or ``mvpformer calibrate`` wrote; a ValueError where it is damaged."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no calibration {path}: mvpformer calibrate writes one")
@@ -239,7 +235,7 @@ def calibrate(
         detection = detector.detect(recording)
         scores.append((detection.probabilities, detection.starts))
     calibration = calibrate_scores(scores, per_day, rules=detector.rules, confidence=confidence)
-    return dataclasses.replace(
+    return replace(
         calibration,
         weights=detector.weights(),
         reading=_reading(detector),
@@ -277,7 +273,7 @@ def calibrate_scores(
     while stats.gamma.cdf(expected, events + 1) >= confidence:
         events += 1
     threshold = _highest_with(values, events, rules)
-    chosen = dataclasses.replace(rules, threshold=threshold)
+    chosen = replace(rules, threshold=threshold)
     if threshold >= 1.0:
         warn("the threshold is 1, which no segment exceeds: quiet segments have a probability of 1")
     alarms = sum(len(probabilities_to_events(p, s, chosen)) for p, s in values)
@@ -292,7 +288,7 @@ def _highest_with(values: Sequence[tuple[Floats, Floats]], events: int, rules: E
     everything = np.concatenate([p for p, _ in values])
     candidates = np.unique(everything[~np.isnan(everything)])[::-1]
     for higher, lower in itertools.pairwise(candidates):
-        lowered = dataclasses.replace(rules, threshold=float(lower))
+        lowered = replace(rules, threshold=float(lower))
         # Recordings without a positive segment have no event.
         count = sum(len(probabilities_to_events(p, s, lowered)) for p, s in values if np.any(p > lower))
         if count >= events:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import math
-import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,15 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import write_json
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS, counted
 from mvpa_ts.ieeg.detection import report, saved
-from mvpa_ts.ieeg.detection.onsets import OnsetMap, Scorer, check_positions, onset_map, write_onsets
+from mvpa_ts.ieeg.detection.onsets import OnsetMap, Positions, Scorer, check_positions, onset_map, write_onsets
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
-from mvpa_ts.ieeg.events import SeizureEvents, segment_labels
+from mvpa_ts.ieeg.events import Flags, Floats, Intervals, SeizureEvents, segment_labels
 from mvpa_ts.ieeg.recordings.channels import plain_name
 from mvpa_ts.ieeg.recordings.events_table import read_seizures, write_events
 
@@ -151,8 +149,8 @@ class Detection:
     (True, True)
     """
 
-    probabilities: npt.NDArray[np.float64]
-    starts: npt.NDArray[np.float64]
+    probabilities: Floats
+    starts: Floats
     events: SeizureEvents
     skipped: tuple[Skipped, ...]
     duration: float
@@ -161,7 +159,7 @@ class Detection:
     provenance: Provenance
     reference: SeizureEvents | None = None
     segments: Segments | None = None
-    classes: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+    classes: Mapping[str, Floats] = field(default_factory=dict)
     names: Sequence[str] = ()
 
     @property
@@ -170,7 +168,7 @@ class Detection:
         return self.rules.threshold
 
     @property
-    def scored(self) -> npt.NDArray[np.bool_]:
+    def scored(self) -> Flags:
         """Whether each segment got a probability, [n]."""
         return ~np.isnan(self.probabilities)
 
@@ -209,7 +207,7 @@ class Detection:
         onsets = [onset + shift for onset, _ in self.events]
         return mne.Annotations(onsets, [offset - onset for onset, offset in self.events], description, orig_time=date)
 
-    def plot(self, reference: Sequence[tuple[float, float]] | None = None) -> Figure:
+    def plot(self, reference: Intervals | None = None) -> Figure:
         """Probability over time with threshold, events and what was skipped.
 
         Parameters
@@ -219,25 +217,18 @@ class Detection:
         """
         from mvpa_ts.ieeg.detection.plots import plot_timeline
 
-        return plot_timeline(
-            self.probabilities,
-            self.starts,
-            self.duration,
-            threshold=self.threshold,
-            events=self.events,
-            skipped=[(stretch.onset, stretch.offset) for stretch in self.skipped],
-            reference=self.reference if reference is None else reference,
-        )
+        shown = (self.reference or ()) if reference is None else reference
+        return plot_timeline(self.probabilities, self.starts, self.duration, self.threshold, self.events, shown)
 
     def save(
         self,
-        folder: str | os.PathLike[str],
+        folder: str | Path,
         *,
         online: OnlineRule | None = None,
-        positions: Mapping[str, Sequence[float]] | None = None,
+        positions: Positions | None = None,
         clock: bool = False,
         detector: Scorer | None = None,
-        baselines: Mapping[str, npt.NDArray[np.float64]] | None = None,
+        baselines: Mapping[str, Floats] | None = None,
     ) -> None:
         """Write the files that ``mvpformer detect`` writes for one recording, into `folder` itself.
 
@@ -307,7 +298,7 @@ class Detection:
         events = [(on, off - on, sure) for (on, off), sure in zip(self.events, self.confidences, strict=True)]
         report.html_report(folder / saved.REPORT, run, figures, events, self.reference, compared)
 
-    def save_events(self, path: str | os.PathLike[str], *, clock: bool = False) -> None:
+    def save_events(self, path: str | Path, *, clock: bool = False) -> None:
         """Write the events alone, as SzCORE's table; `clock` as for `save`."""
         write_events(
             path,
@@ -362,9 +353,7 @@ class Detection:
         """The events that a report draws, in order: a page with hundreds of figures is not read."""
         return sorted(sorted(range(len(self.events)), key=lambda index: -self.confidences[index])[: report.MAX_FIGURES])
 
-    def _figures(
-        self, positions: Mapping[str, Sequence[float]] | None, maps: Sequence[OnsetMap]
-    ) -> Iterator[tuple[str, str, Figure]]:
+    def _figures(self, positions: Positions | None, maps: Sequence[OnsetMap]) -> Iterator[tuple[str, str, Figure]]:
         """Heading, text and figure of each part of the report; without a signal only the probability."""
         from mvpa_ts.ieeg.detection.plots import channel_rms, plot_channel_map, plot_onset_map, plot_traces
 
@@ -395,7 +384,7 @@ class Detection:
         )
 
 
-def read_detection(folder: str | os.PathLike[str]) -> Detection:
+def read_detection(folder: str | Path) -> Detection:
     """A saved detection as `Detector.detect` gave it, probabilities to six decimals."""
     folder = Path(folder)
     run = saved.read_run(folder)

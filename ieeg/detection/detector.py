@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -22,7 +21,7 @@ from mvpa_ts.ieeg.detection.features import blocks, segment_features
 from mvpa_ts.ieeg.detection.linear import LinearPart, RunningPart, load_linear
 from mvpa_ts.ieeg.detection.rules import RULES, EventRules, RuleName, event_rules, probabilities_to_events
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
-from mvpa_ts.ieeg.events import segment_labels, unscored_stretches
+from mvpa_ts.ieeg.events import Floats, segment_labels, unscored_stretches
 from mvpa_ts.ieeg.model import seen_subjects
 from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS, folder_of, warn_of_unfinished
 from mvpa_ts.ieeg.model.sliding import sliding_features
@@ -154,9 +153,7 @@ class Detector:
         """A segment is positive where its probability exceeds this; the rules' own."""
         return self.rules.threshold
 
-    def detect(
-        self, recording: AnyRecording, *, store: str | os.PathLike[str] | None = None, progress: bool = False
-    ) -> Detection:
+    def detect(self, recording: AnyRecording, *, store: str | Path | None = None, progress: bool = False) -> Detection:
         """Score a whole recording.
 
         Parameters
@@ -178,7 +175,7 @@ class Detector:
         return self.detect_segments(self.segments(as_recording(recording)), store=store, progress=progress)
 
     def detect_segments(
-        self, segments: Segments, *, store: str | os.PathLike[str] | None = None, progress: bool = False
+        self, segments: Segments, *, store: str | Path | None = None, progress: bool = False
     ) -> Detection:
         """Score segments that `segments` made; otherwise as `detect`."""
         if store is None:
@@ -190,7 +187,7 @@ class Detector:
                 probabilities = rows.probabilities
         return self._detection(segments, probabilities)
 
-    def score_segments(self, segments: Segments) -> npt.NDArray[np.float64]:
+    def score_segments(self, segments: Segments) -> Floats:
         """Probability of each segment alone, as `detect_segments` gives it, NaN where there is none."""
         return np.concatenate([*self._scored(segments, 0)])
 
@@ -239,7 +236,7 @@ class Detector:
         linear = {} if self.linear is None else {LINEAR: self.linear.to_dict()}
         return self.config.to_dict() | several | linear
 
-    def _detection(self, segments: Segments, probabilities: npt.NDArray[np.float64]) -> Detection:
+    def _detection(self, segments: Segments, probabilities: Floats) -> Detection:
         """Events from the probabilities of all segments."""
         starts = np.asarray(segments.starts, dtype=np.float64)
         bad = segments.recording.bad_spans
@@ -303,7 +300,7 @@ class Detector:
             warn(f"{recording.name}: the model was trained on this recording{other}: scores do not show how good it is")
         return seen
 
-    def _batches(self, segments: Segments, first: int, progress: bool) -> Iterator[npt.NDArray[np.float64]]:
+    def _batches(self, segments: Segments, first: int, progress: bool) -> Iterator[Floats]:
         """As `_scored`, with a bar if `progress`."""
         from tqdm.auto import tqdm
 
@@ -314,7 +311,7 @@ class Detector:
                 bar.update(len(probabilities))
 
     @torch.inference_mode()
-    def _scored(self, segments: Segments, first: int) -> Iterator[npt.NDArray[np.float64]]:
+    def _scored(self, segments: Segments, first: int) -> Iterator[Floats]:
         """Probabilities of the windows that end with segments first, first + 1, …, batch by batch."""
         if first == segments.num_segments:
             return

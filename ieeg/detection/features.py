@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from mvpa_ts.ieeg.events import Flags, Floats, segment_labels
+from mvpa_ts.ieeg.events import Flags, Floats, Integers, Intervals, segment_labels
 from mvpa_ts.ieeg.model.amplitude import band_log_power
 from mvpa_ts.ieeg.model.wavelet import wavedec
 from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
@@ -44,7 +43,7 @@ class TrainingFeatures:
     features: Floats
     lengths: Floats
     ictal: Flags
-    stretch: npt.NDArray[np.intp]
+    stretch: Integers
 
     def left_out(self) -> Iterator[tuple[Flags, TrainingFeatures]]:
         """Mask of each stretch, and the features of all others where those hold segments of both kinds."""
@@ -63,12 +62,12 @@ class TrainingFeatures:
         ValueError
             No training segment lies in a seizure, or all do.
         """
-        columns: list[tuple[Floats, Floats, Flags, npt.NDArray[np.intp]]] = []
+        columns: list[tuple[Floats, Floats, Flags, Integers]] = []
         step = -(-sum(item.num_segments for item in training) // MOST_TRAINING_SEGMENTS)
         first_stretch = 0
         for segments in training:
             ictal, bad = segments.labels(), segment_labels(segments.starts, segments.recording.bad_spans)
-            seizures: Sequence[tuple[float, float]] = segments.recording.seizures or []
+            seizures: Intervals = segments.recording.seizures or []
             middles = [(before[1] + after[0]) / 2 for before, after in itertools.pairwise(seizures)]
             stretch = first_stretch + np.searchsorted(middles, segments.starts, side="right")
             first_stretch += len(middles) + 1

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.detection.features import BANDS, NUM_FEATURES, TrainingFeatures
-from mvpa_ts.ieeg.events import Flags, Floats
+from mvpa_ts.ieeg.events import Flags, Floats, Integers
 from mvpa_ts.ieeg.model.pretrained import LINEAR, pretrained_file
 from mvpa_ts.weights import CONFIG_NAME
 
@@ -146,7 +146,7 @@ class RunningPart:
         return 1.0 / (1.0 + np.exp(-np.clip(means, -500.0, 500.0)))
 
 
-def load_linear(folder: str | os.PathLike[str]) -> LinearPart | None:
+def load_linear(folder: str | Path) -> LinearPart | None:
     """The linear part of a detector in a folder or on the hub, None where it has none; a ValueError if it is damaged.
 
     Examples
@@ -166,11 +166,10 @@ def load_linear(folder: str | os.PathLike[str]) -> LinearPart | None:
         raise ValueError(f"{LINEAR} in {path} cannot be used: {error}") from error
 
 
-def save_linear(linear: LinearPart, folder: str | os.PathLike[str]) -> None:
+def save_linear(linear: LinearPart, folder: str | Path) -> None:
     """Write a linear part into the configuration of the detector in a folder."""
     path = Path(folder) / CONFIG_NAME
-    fields: Mapping[str, Any] = read_config(path)
-    write_json(path, {**fields, LINEAR: linear.to_dict()})
+    write_json(path, read_config(path) | {LINEAR: linear.to_dict()})
 
 
 def drift_covariance() -> Floats:
@@ -216,9 +215,7 @@ def fit_linear(training: TrainingFeatures, strength: float = STRENGTH) -> Linear
     return LinearPart(tuple(weights), bias - max(quiet, 0.5 * (quiet + seizures)))
 
 
-def choose_network_weight(
-    linear_logits: Floats, network_logits: Floats, ictal: Flags, recording: npt.NDArray[np.intp]
-) -> float:
+def choose_network_weight(linear_logits: Floats, network_logits: Floats, ictal: Flags, recording: Integers) -> float:
     """Weight of the networks by recordings that trained neither: 0 unless another one is clearly better.
 
     Clearly: the mean loss of recordings falls by more than twice the standard error of the differences. All are of

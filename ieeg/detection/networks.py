@@ -22,10 +22,10 @@ from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS, pretrained_file, wri
 from mvpa_ts.weights import CONFIG_NAME, WEIGHTS_NAME, load_strictly, read_weights, save_model
 
 # What a detector is made of: a network, several of the same sizes, or the folder or name of either.
-Networks = MVPFormer | Sequence[MVPFormer] | str | os.PathLike[str]
+Networks = MVPFormer | Sequence[MVPFormer] | str | Path
 
 
-def load_networks(folder: str | os.PathLike[str]) -> tuple[MVPFormer, ...]:
+def load_networks(folder: str | Path) -> tuple[MVPFormer, ...]:
     """The networks in a folder that `save_networks` or `MVPFormer.save_pretrained` wrote, or of a name on the hub.
 
     Raises
@@ -49,7 +49,7 @@ def load_networks(folder: str | os.PathLike[str]) -> tuple[MVPFormer, ...]:
     return tuple(network.eval() for network in networks)
 
 
-def save_networks(networks: Sequence[MVPFormer], folder: str | os.PathLike[str]) -> None:
+def save_networks(networks: Sequence[MVPFormer], folder: str | Path) -> None:
     """Write the networks of a detector into one folder, whose threshold is the mean of theirs, as logits.
 
     Parameters

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -44,6 +44,10 @@ COMPARED, SHARE, EARLIER, ALIKE, FIRST = 10.0, 0.4, 5.0, 5, 6.0
 WINDOW, STEP = 1.0, 0.25
 # The stretch that is looked at, from the event's onset (s).
 BEFORE, AFTER = 20.0, 30.0
+
+
+# (x, y, z) by the name of a channel.
+Positions = Mapping[str, Sequence[float]]
 
 
 class Scorer(Protocol):
@@ -226,7 +230,6 @@ def epileptogenicity(
     length = round(HORIZON / step)
     sums_after = np.array([row[place : place + length + 1].sum() for row, place in zip(values, places, strict=True)])
     index = np.where(places < 0, 0.0, sums_after / (times - np.nanmin(times) + TAU))
-    index = np.nan_to_num(index)
     return index / index.max(), times
 
 
@@ -301,7 +304,7 @@ def channel_scores(detector: Scorer, segments: Segments, event: tuple[float, flo
     return scores
 
 
-def check_positions(names: Sequence[str], positions: Mapping[str, Sequence[float]]) -> None:
+def check_positions(names: Sequence[str], positions: Positions) -> None:
     """Raise a ValueError where positions are those of other channels."""
     placed = {plain_name(name) for name in positions}
     parts = {plain_name(name) for name in names} | {part for name in names for part in plain_name(name).split("-")}
@@ -312,7 +315,7 @@ def check_positions(names: Sequence[str], positions: Mapping[str, Sequence[float
         )
 
 
-def write_onsets(path: str | os.PathLike[str], maps: Sequence[OnsetMap]) -> None:
+def write_onsets(path: str | Path, maps: Sequence[OnsetMap]) -> None:
     """Write the table of onset maps: one row for each event and channel, channels by rank; n/a where it is unknown."""
     lines = ["event\tonset\tduration\trank\tchannel\tbegins\trise\tepileptogenicity\tscore"]
     for number, item in enumerate(maps, start=1):

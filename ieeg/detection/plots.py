@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from mvpa_ts.checks import grouped
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
-from mvpa_ts.ieeg.events import Floats
+from mvpa_ts.ieeg.detection.onsets import OnsetMap, Positions, check_positions
+from mvpa_ts.ieeg.events import Floats, Intervals, unscored_stretches
 from mvpa_ts.ieeg.figures import BLUE, GREEN, RED, literal, styled
+from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.recordings.channels import left_out_electrodes, natural_order, plain_name
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from mvpa_ts.ieeg.detection.onsets import OnsetMap
-    from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 DETECTED, REFERENCE = RED, GREEN
 # Inches: text of 8 to 9 points can still be read where a page is 400 pixels wide.
@@ -40,14 +38,7 @@ LISTED = 8
 
 @styled
 def plot_timeline(
-    probabilities: Floats,
-    starts: Floats,
-    duration: float,
-    *,
-    threshold: float,
-    events: Sequence[tuple[float, float]] = (),
-    skipped: Sequence[tuple[float, float]] = (),
-    reference: Sequence[tuple[float, float]] | None = None,
+    probabilities: Floats, starts: Floats, duration: float, threshold: float, events: Intervals, reference: Intervals
 ) -> Figure:
     """Probability of each segment of a recording, threshold, events, reference seizures and skipped stretches."""
     figure, axis = plt.subplots(figsize=(WIDTH, 2.6), layout="constrained")
@@ -57,7 +48,8 @@ def plot_timeline(
     axis.stairs(probabilities, edges, baseline=None, color=BLUE, linewidth=1)
     axis.axhline(threshold, color="0.3", linestyle="--", linewidth=0.8, label="threshold")
     _shade(axis, events, unit, (0.0, 1.0), "detected", color=DETECTED, alpha=0.25)
-    _shade(axis, reference or (), unit, (1.02, 1.07), "reference", color=REFERENCE, alpha=0.9)
+    _shade(axis, reference, unit, (1.02, 1.07), "reference", color=REFERENCE, alpha=0.9)
+    skipped = unscored_stretches(probabilities, starts, duration)
     _shade(axis, skipped, unit, (-0.02, 1.09), "skipped", facecolor="none", edgecolor="0.6", hatch="///")
     axis.set(xlabel=f"time ({name})", ylabel="seizure probability", ylim=(-0.02, 1.09), xlim=(0, edges[-1]))
     axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4)
@@ -66,11 +58,7 @@ def plot_timeline(
 
 @styled
 def plot_traces(
-    segments: Segments,
-    onset: float,
-    offset: float,
-    events: Sequence[tuple[float, float]] = (),
-    reference: Sequence[tuple[float, float]] = (),
+    segments: Segments, onset: float, offset: float, events: Intervals = (), reference: Intervals = ()
 ) -> Figure:
     """The preprocessed signal from `onset` to `offset` (s), channels one below the other, events shaded.
 
@@ -105,7 +93,7 @@ def plot_channel_map(
     names: Sequence[str],
     values: npt.ArrayLike,
     dropped: Mapping[str, str] | None = None,
-    positions: Mapping[str, Sequence[float]] | None = None,
+    positions: Positions | None = None,
 ) -> Figure:
     """Channels by value: at their positions where these are known, else by electrode and contact.
 
@@ -135,17 +123,15 @@ def plot_channel_map(
         figure.colorbar(drawn, ax=axes, label="RMS (µV)")
         return figure
     everything = [everything[index] for index in natural_order(everything)]
-    wires = list(dict.fromkeys(_wire(name)[0] for name in everything))
-    contacts = {wire: [name for name in everything if _wire(name)[0] == wire] for wire in wires}
-    value_of = dict(zip(names, colours.tolist(), strict=True))
+    contacts = grouped((_wire(name)[0], name) for name in everything)
     places, firsts = _contact_places(contacts)
     rows = 1 + max(row for _, row in places.values())
     figure, axis = plt.subplots(figsize=(WIDTH, 1.2 + 0.24 * rows), layout="constrained")
     grey_places = np.array([places[name] for name in left_out], dtype=float).reshape(-1, 2)
     axis.scatter(grey_places[:, 0], grey_places[:, 1], color="0.85", s=70, marker="s", label="not used")
     used = np.array([places[name] for name in names], dtype=float).reshape(-1, 2)
-    drawn = axis.scatter(used[:, 0], used[:, 1], c=[value_of[name] for name in names], s=70, marker="s")
-    axis.set_yticks([firsts[wire] for wire in wires], [literal(wire) for wire in wires])
+    drawn = axis.scatter(used[:, 0], used[:, 1], c=colours, s=70, marker="s")
+    axis.set_yticks([firsts[wire] for wire in contacts], [literal(wire) for wire in contacts])
     axis.set(xlabel="contact", ylabel="electrode")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.invert_yaxis()
@@ -156,7 +142,7 @@ def plot_channel_map(
 
 
 @styled
-def plot_onset_map(onsets: OnsetMap, positions: Mapping[str, Sequence[float]] | None = None) -> Figure:
+def plot_onset_map(onsets: OnsetMap, positions: Positions | None = None) -> Figure:
     """The first channels of an event with all measures, and where they lie if positions are known.
 
     Parameters
@@ -169,8 +155,6 @@ def plot_onset_map(onsets: OnsetMap, positions: Mapping[str, Sequence[float]] | 
     ValueError
         `positions` are those of other channels.
     """
-    from mvpa_ts.ieeg.detection.onsets import check_positions
-
     check_positions(onsets.channel_names, positions or {})
     where = {plain_name(name): position for name, position in (positions or {}).items()}
     placed = bool(where) and all(plain_name(name) in where for name in onsets.channel_names)
@@ -230,14 +214,7 @@ def _envelope(times: Floats, values: npt.NDArray[np.float32]) -> tuple[Floats, F
     return np.repeat(times[: count * size : size], 2), ends.ravel()
 
 
-def _shade(
-    axis: Axes,
-    events: Sequence[tuple[float, float]],
-    unit: float,
-    span: tuple[float, float],
-    label: str,
-    **look: Any,
-) -> None:
+def _shade(axis: Axes, events: Intervals, unit: float, span: tuple[float, float], label: str, **look: Any) -> None:
     stretches = [(onset / unit, (offset - onset) / unit) for onset, offset in events]
     # No entry in the legend for what did not happen.
     if stretches:

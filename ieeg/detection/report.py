@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from mvpa_ts.checks import grouped, listed
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS, counted
-from mvpa_ts.ieeg.events import Flags, Floats
+from mvpa_ts.ieeg.events import Flags, Floats, Intervals
 from mvpa_ts.ieeg.figures import embedded
 from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS
 
@@ -36,11 +36,11 @@ MOST_SECONDS = 900.0
 
 
 def html_report(
-    path: str | os.PathLike[str],
+    path: str | Path,
     run: Mapping[str, Any],
     figures: Iterable[tuple[str, str, Figure]],
     events: Sequence[tuple[float, float, float]],
-    reference: Sequence[tuple[float, float]] | None = None,
+    reference: Intervals | None = None,
     compared: Sequence[Sequence[str]] = (),
 ) -> None:
     """Write the report as one HTML page.
@@ -104,6 +104,8 @@ def facts(run: Mapping[str, Any]) -> dict[str, str]:
     """What ``run.json`` states, in words."""
     recording, model, online = run["recording"], run["model"], run["online"]
     used = counted(len(run["channels"]["used"]), "channel")
+    dropped = grouped((reason, name) for name, reason in run["channels"]["dropped"].items())
+    not_used = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in dropped.items())
     first, last = online["latency"]
     own = model.get("own_threshold")
     replaced = {} if own in (None, run["threshold"]) else {"Its own threshold": f"{own:g}, which is not used here"}
@@ -117,7 +119,7 @@ def facts(run: Mapping[str, Any]) -> dict[str, str]:
         "Online rule": f"alarm while {online['k']} of the last {online['n']} segments are positive, {first:g} to "
         f"{last:g} s after an onset at the earliest",
         "Preprocessing": _preprocessing_in_words(run["preprocessing"]),
-        "Channels not used": _dropped_in_words(run["channels"]["dropped"]),
+        "Channels not used": not_used or "none",
         "Model": _model_in_words(model),
         "Versions": ", ".join(f"{name} {version}" for name, version in run["versions"].items()),
     }
@@ -156,12 +158,6 @@ def _preprocessing_in_words(preprocessing: Mapping[str, Any]) -> str:
     if "max_bad_share" in preprocessing:
         words.append(f"a channel's segment with more than {preprocessing['max_bad_share']:.0%} bad samples is left out")
     return "; ".join(words)
-
-
-def _dropped_in_words(dropped: Mapping[str, str]) -> str:
-    """Channels by the reason, each reason once."""
-    by_reason = grouped((reason, name) for name, reason in dropped.items())
-    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()) or "none"
 
 
 def _model_in_words(model: Mapping[str, Any]) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from mvpa_ts.ieeg.detection.baselines import fit_baselines
 from mvpa_ts.ieeg.detection.detector import Detector
 from mvpa_ts.ieeg.detection.features import TrainingFeatures
 from mvpa_ts.ieeg.detection.linear import LinearPart, fit_linear, save_linear
-from mvpa_ts.ieeg.events import SeizureEvents, clip_events
+from mvpa_ts.ieeg.events import Intervals, SeizureEvents, clip_events
 from mvpa_ts.ieeg.model import seen_subjects
 from mvpa_ts.ieeg.model.pretrained import folder_of
 from mvpa_ts.ieeg.recordings.annotations import stated_seizures
@@ -60,11 +59,11 @@ class Review:
     events: SeizureEvents
     changes: dict[str, int]
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def save(self, folder: str | Path) -> None:
         """Write ``reviewed_events.tsv`` and ``review.json`` into the folder of the detection."""
         # "bckg" would say of all of it that it is free of seizures.
         write_events(Path(folder) / REVIEWED, self.events, self.duration, background=self.until >= self.duration)
-        fields = dataclasses.asdict(self)
+        fields = asdict(self)
         del fields["events"]
         write_json(Path(folder) / REVIEW, fields)
 
@@ -77,7 +76,7 @@ class Review:
             )
 
 
-def load_review(folder: str | os.PathLike[str], seizure_words: Sequence[str] = ()) -> Review:
+def load_review(folder: str | Path, seizure_words: Sequence[str] = ()) -> Review:
     """Read what `Review.save` wrote; the table may have been edited by hand, with further words for a seizure."""
     path = Path(folder) / REVIEW
     if not path.is_file():
@@ -92,7 +91,7 @@ def load_review(folder: str | os.PathLike[str], seizure_words: Sequence[str] = (
 
 def review(
     recording: Recording,
-    events: Sequence[tuple[float, float]],
+    events: Intervals,
     show: Callable[[mne.io.BaseRaw], Any] | None = None,
     *,
     until: float | None = None,
@@ -161,9 +160,7 @@ def browse(raw: mne.io.BaseRaw) -> None:
         raw.plot(block=True, title="Correct the events and close the window", duration=30.0)
 
 
-def retrain(
-    model: str | os.PathLike[str], reviews: Sequence[tuple[Review, Recording]], output: str | os.PathLike[str]
-) -> LinearPart:
+def retrain(model: str | Path, reviews: Sequence[tuple[Review, Recording]], output: str | Path) -> LinearPart:
     """Train the linear part of a detector again on corrected events, and write the detector.
 
     The networks are copied and have no weight: a few corrections cannot show that they help.
@@ -227,7 +224,7 @@ def _best_bias(linear: LinearPart, training: TrainingFeatures) -> LinearPart:
     f1 = 2 * np.cumsum(training.ictal[order]) / (np.arange(1, len(order) + 1) + training.ictal.sum())
     best = int(np.argmax(f1[:-1]))
     middle = (logits[order[best]] + logits[order[best + 1]]) / 2
-    return dataclasses.replace(linear, bias=linear.bias - float(middle))
+    return replace(linear, bias=linear.bias - float(middle))
 
 
 def _raw_of(recording: Recording) -> mne.io.BaseRaw:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
-from mvpa_ts.ieeg.events import SeizureEvents, checked_segments, merge_events, split_events
+from mvpa_ts.ieeg.events import Flags, SeizureEvents, checked_segments, merge_events, split_events
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def event_rules(rules: RuleName | EventRules, threshold: float | None = None) ->
         if rules not in RULES:
             raise ValueError(f"rules must be an EventRules or one of {', '.join(RULES)}, got {rules!r}")
         rules = RULES[rules]
-    return rules if threshold is None else dataclasses.replace(rules, threshold=threshold)
+    return rules if threshold is None else replace(rules, threshold=threshold)
 
 
 def probabilities_to_events(
@@ -125,8 +124,7 @@ def probabilities_to_events(
     """
     chosen = event_rules(rules, threshold)
     values, onsets = checked_segments(probabilities, starts)
-    positive = values > chosen.threshold
-    positive_starts = onsets[positive]
+    positive_starts = onsets[values > chosen.threshold]
     events = merge_events([(start, start + SEGMENT_SECONDS) for start in positive_starts.tolist()], chosen.merge_gap)
     kept = [
         (onset, offset)
@@ -167,7 +165,7 @@ class OnlineRule:
         if not 1 <= self.k <= self.n:
             raise ValueError(f"an online rule needs 1 <= k <= n, got k={self.k}, n={self.n}")
 
-    def alarms(self, probabilities: npt.ArrayLike, threshold: float = 0.5) -> npt.NDArray[np.bool_]:
+    def alarms(self, probabilities: npt.ArrayLike, threshold: float = 0.5) -> Flags:
         """State of the alarm at the end of each segment, bool [n]; segments before the first are negative."""
         positive = np.asarray(probabilities, dtype=np.float64) > threshold
         # A running sum, so that the rule costs the same for every n.

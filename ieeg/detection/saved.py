@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -43,7 +42,7 @@ _RUN_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
 
 
 def write_probabilities(
-    path: str | os.PathLike[str], starts: Floats, probabilities: Floats, threshold: float, alarms: Flags
+    path: str | Path, starts: Floats, probabilities: Floats, threshold: float, alarms: Flags
 ) -> None:
     """Write ``probabilities.tsv``: onset, duration, probability, decision and alarm of each segment."""
     lines = ["onset\tduration\tprobability\tpositive\talarm"]
@@ -55,7 +54,7 @@ def write_probabilities(
     write_text(path, "\n".join(lines) + "\n")
 
 
-def write_baselines(path: str | os.PathLike[str], starts: Floats, scores: Mapping[str, Any]) -> None:
+def write_baselines(path: str | Path, starts: Floats, scores: Mapping[str, Any]) -> None:
     """Write ``baselines.tsv``: onset, and the probability by each baseline; or of classes, with the one stated."""
     lines = ["\t".join(["onset", *scores])]
     for start, *values in zip(starts, *scores.values(), strict=True):
@@ -64,7 +63,7 @@ def write_baselines(path: str | os.PathLike[str], starts: Floats, scores: Mappin
     write_text(path, "\n".join(lines) + "\n")
 
 
-def read_baselines(folder: str | os.PathLike[str], count: int) -> dict[str, Floats]:
+def read_baselines(folder: str | Path, count: int) -> dict[str, Floats]:
     """Probabilities [count] by each baseline of ``baselines.tsv``; none where a detection has no such table."""
     path = Path(folder) / BASELINES
     if not path.is_file():
@@ -81,7 +80,7 @@ def read_baselines(folder: str | os.PathLike[str], count: int) -> dict[str, Floa
     return scores
 
 
-def read_run(folder: str | os.PathLike[str]) -> dict[str, Any]:
+def read_run(folder: str | Path) -> dict[str, Any]:
     """``run.json`` of a complete detection, its fields checked."""
     path = Path(folder) / RUN
     if not path.is_file():
@@ -93,10 +92,8 @@ def read_run(folder: str | os.PathLike[str]) -> dict[str, Any]:
         content = run.get(section)
         if not isinstance(content, dict):
             raise ValueError(f"{path}: {section} must be an object, got {content!r:.100}")
-        for name, kinds in fields.items():
-            _check(path, f"{section}.{name}", content.get(name, _MISSING), kinds)
-    for name, kinds in (("segments", (int,)), ("skipped", (list,)), ("preprocessing", (dict,))):
-        _check(path, name, run.get(name, _MISSING), kinds)
+        _check(path, f"{section}.", content, fields)
+    _check(path, "", run, {"segments": (int,), "skipped": (list,), "preprocessing": (dict,)})
     # A rule that is unknown here may change what an event is.
     if unknown := sorted(run["rules"].keys() - _RUN_FIELDS["rules"].keys()):
         raise ValueError(f"{path}: rules has fields that are unknown here: {', '.join(unknown)}")
@@ -105,8 +102,7 @@ def read_run(folder: str | os.PathLike[str]) -> dict[str, Any]:
     for stretch in run["skipped"]:
         if not isinstance(stretch, dict) or stretch.keys() != {"onset", "offset", "reason"}:
             raise ValueError(f"{path}: skipped must list onset, offset and reason, got {stretch!r:.100}")
-        for name, kinds in (("onset", _NUMBER), ("offset", _NUMBER), ("reason", (str,))):
-            _check(path, f"skipped.{name}", stretch[name], kinds)
+        _check(path, "skipped.", stretch, {"onset": _NUMBER, "offset": _NUMBER, "reason": (str,)})
     for name in ("duration", "sfreq"):
         if not (math.isfinite(run["recording"][name]) and run["recording"][name] > 0):
             raise ValueError(f"{path}: recording.{name} must be positive, got {run['recording'][name]}")
@@ -141,19 +137,17 @@ def warn_of_mixed(folders: Iterable[Path]) -> None:
         )
 
 
-_MISSING = object()
-
-
-def _check(path: Path, name: str, value: object, kinds: tuple[type, ...]) -> None:
+def _check(path: Path, section: str, content: Mapping[str, Any], fields: Mapping[str, tuple[type, ...]]) -> None:
     """Raise a ValueError where a field is missing or of another kind; True and False are no numbers."""
-    if value is _MISSING:
-        raise ValueError(f"{path} has no {name}: it is damaged, or not a {RUN} of this library")
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        names = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
-        raise ValueError(f"{path}: {name} must be {names}, got {value!r:.100}")
+    for name, kinds in fields.items():
+        if name not in content:
+            raise ValueError(f"{path} has no {section}{name}: it is damaged, or not a {RUN} of this library")
+        if not isinstance(content[name], kinds) or isinstance(content[name], bool):
+            names = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
+            raise ValueError(f"{path}: {section}{name} must be {names}, got {content[name]!r:.100}")
 
 
-def read_probabilities(folder: str | os.PathLike[str], run: Mapping[str, Any]) -> tuple[Floats, Floats]:
+def read_probabilities(folder: str | Path, run: Mapping[str, Any]) -> tuple[Floats, Floats]:
     """Starts and probabilities of ``probabilities.tsv``, which must agree with ``run.json``.
 
     Raises ValueError where a row cannot be read, or where the rows are not the segments that ``run`` speaks of.
@@ -166,7 +160,7 @@ def read_probabilities(folder: str | os.PathLike[str], run: Mapping[str, Any]) -
             rows = [_row(row) for row in csv.DictReader(file, delimiter="\t")]
         except (ValueError, TypeError, KeyError, csv.Error) as error:
             raise ValueError(f"{path} cannot be read: {error}") from error
-    starts, probabilities = (np.array([row[i] for row in rows], dtype=np.float64) for i in (0, 1))
+    starts, probabilities = np.array(rows, dtype=np.float64).reshape(-1, 2).T
     duration = run["recording"]["duration"]
     _check_segments(path, starts, run["segments"], duration)
     skipped = unscored_stretches(probabilities, starts, duration)

@@ -48,7 +48,7 @@ class ProbabilityStore:
     [0.25 0.5 ]
     """
 
-    def __init__(self, path: str | os.PathLike[str], settings: Mapping[str, Any], starts: npt.ArrayLike) -> None:
+    def __init__(self, path: str | Path, settings: Mapping[str, Any], starts: npt.ArrayLike) -> None:
         self.path = Path(path)
         self.settings = json.loads(json.dumps(settings, sort_keys=True, allow_nan=False))
         self.starts = np.asarray(starts, dtype=np.float64)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import numbers
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,9 @@ from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
 from mvpa_ts.ieeg.model.pretrained import folder_of
 from mvpa_ts.ieeg.model.seen_subjects import warn_of_other_channels
 from mvpa_ts.ieeg.model.streaming import StreamingMVPFormer
-from mvpa_ts.ieeg.preprocessing import filters
+from mvpa_ts.ieeg.preprocessing import filters, settings
 from mvpa_ts.ieeg.preprocessing.bad_samples import BRIDGE_SECONDS, bad_samples, flat_run
-from mvpa_ts.ieeg.preprocessing.settings import (
-    Preprocessing,
-    changed_preprocessing,
-    default_preprocessing,
-    warn_of_low_rate,
-)
+from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
@@ -132,15 +126,15 @@ class StreamingDetector:
             self._linear = None if linear is None else RunningPart(linear)
             warn_of_other_channels(begin, folder_of(os.fspath(model)))
         # A stream has no middle in which a hum could be looked for.
-        default = dataclasses.replace(default_preprocessing(begin), notch=None)
-        preprocessing = changed_preprocessing(default, preprocessing)
+        default = replace(settings.default_preprocessing(begin), notch=None)
+        preprocessing = settings.changed_preprocessing(default, preprocessing)
         if preprocessing.notch == "auto":
             raise ValueError(
                 "preprocessing.notch must be a frequency or None in a stream, got 'auto', which needs the whole "
                 "recording"
             )
         check_rate(preprocessing.sfreq)
-        warn_of_low_rate(begin, preprocessing)
+        settings.warn_of_low_rate(begin, preprocessing)
         if lookahead is not None and not (isinstance(lookahead, numbers.Real) and 0 <= lookahead < math.inf):
             raise ValueError(f"lookahead must not be negative, and must be a finite number, got {lookahead!r}")
         if isinstance(channels, str):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 from mvpa_ts.ieeg.model.wavelet import band_lengths
@@ -52,11 +53,7 @@ def running_level(log_power: Tensor, past: Tensor | None = None) -> Tensor:
     # Every segment gets a window of the same length. At the start of a recording the window is filled up with NaN,
     # which the median leaves out, so a stream that has just begun and a file give the same level.
     missing = LEVEL_SEGMENTS - 1 + log_power.shape[1] - joined.shape[1]
-    if missing > 0:
-        before = joined.new_full((joined.shape[0], missing, *joined.shape[2:]), torch.nan)
-        joined = torch.cat([before, joined], dim=1)
-    elif missing < 0:
-        joined = joined[:, -missing:]
+    joined = F.pad(joined, (0, 0, 0, 0, missing, 0), value=torch.nan)  # a longer past is cut off: fewer than none
     return joined.unfold(1, LEVEL_SEGMENTS, 1).nanmedian(dim=-1).values
 
 

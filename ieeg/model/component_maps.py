@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import numpy.typing as npt
 import torch
 from einops import rearrange
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from mvpa_ts.attention import MVPAttention
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 from mvpa_ts.ieeg.figures import literal, styled
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,7 @@ def component_maps(
     real = torch.empty(0)
 
     def watch(index: int) -> Any:
-        def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            assert isinstance(module, MVPAttention)
+        def hook(module: Any, inputs: tuple[Tensor, ...]) -> None:
             x, time_codebook, channel_codebook = inputs[:3]
             channel, time = _terms(module, x, time_codebook, channel_codebook, real)
             sums[index] = sums[index][0] + channel, sums[index][1] + time
@@ -126,11 +124,10 @@ def _terms(
 ) -> tuple[Tensor, Tensor]:
     """Channel term [H, C, C] and time term [H, T, T] of one layer, summed over the real queries of the batch."""
     T, C = x.shape[1:3]
+    segments, channels = torch.arange(T, device=x.device), torch.arange(C, device=x.device)
     # The authors count codebook rows from the far end, so the row of lag 0 is the last one that the input needs.
-    if attention.row_order == "released":
-        time_rows, channel_rows = T - 1 - torch.arange(T), C - 1 - torch.arange(C)
-    else:
-        time_rows, channel_rows = torch.arange(T), torch.arange(C)
+    released = attention.row_order == "released"
+    time_rows, channel_rows = (segments.flip(0), channels.flip(0)) if released else (segments, channels)
     d = attention.head_dim
     query = rearrange(attention.query(x), "b t c (h d) -> b t c h d", d=d)
     # Several query heads share one key head; the biases belong to the key heads and are repeated like their keys.
@@ -141,9 +138,8 @@ def _terms(
         key = rearrange(projection(rows), "r (h d) -> r h d", d=d).repeat_interleave(groups, 1)
         return torch.einsum("btchd,rhd->btchr", query + bias.repeat_interleave(groups, 0), key) / d**0.5
 
-    by_distance = scores(attention.channel_key, channel_codebook[channel_rows.to(x.device)], attention.channel_bias)
-    by_lag = scores(attention.time_key, time_codebook[time_rows.to(x.device)], attention.time_bias)
-    channels, segments = torch.arange(C, device=x.device), torch.arange(T, device=x.device)
+    by_distance = scores(attention.channel_key, channel_codebook[channel_rows], attention.channel_bias)
+    by_lag = scores(attention.time_key, time_codebook[time_rows], attention.time_bias)
     distance = (channels[:, None] - channels).abs()
     lag = (segments[:, None] - segments).clamp(min=0)
     of_channels = torch.einsum("btchr,btc->hcr", by_distance, real)
@@ -167,15 +163,13 @@ def plot_component_maps(
     layer : int, optional
         Only this layer, from 0; negative counts from the last.
     """
-    import matplotlib.pyplot as plt
-
     if term not in ("channel", "time"):
         raise ValueError(f"term must be 'channel' or 'time', got {term!r}")
     after = getattr(maps, term)
     if layer is not None and not -len(after) <= layer < len(after):
         raise ValueError(f"layer must be from 0 to {len(after) - 1}, or from -{len(after)} to -1, got {layer}")
     chosen = range(len(after)) if layer is None else [range(len(after))[layer]]
-    stages = [("after training", after)] if before is not None else [("", after)]
+    stages = [("", after)]
     if before is not None:
         earlier = getattr(before, term)
         if earlier.shape[:2] != after.shape[:2]:
@@ -183,34 +177,27 @@ def plot_component_maps(
                 "before must have as many layers and heads as the model it is compared with, got "
                 f"{earlier.shape[0]} × {earlier.shape[1]} and {after.shape[0]} × {after.shape[1]}"
             )
-        stages.insert(0, ("before training", earlier))
-    heads = after.shape[1]
+        stages = [("before training", earlier), ("after training", after)]
+    panels = [(index, name, values) for index in chosen for name, values in stages]
+    heads, unit = after.shape[1], "channel" if term == "channel" else "segment"
+    names = [literal(name) for name in maps.channel_names]
     # Every channel is named, so panels grow with their number.
-    side = max(2.1, 0.1 * len(maps.channel_names)) if term == "channel" else 2.1
-    figure, axes = plt.subplots(
-        len(chosen) * len(stages),
-        heads,
-        figsize=(1.2 + side * heads, 0.6 + (side - 0.1) * len(chosen) * len(stages)),
-        squeeze=False,
-        layout="constrained",
-    )
-    for row, index in enumerate(chosen):
-        for stage, (name, values) in enumerate(stages):
-            # One scale for a layer's heads before and after, so that colours can be compared.
-            limit = max(float(np.nanmax(np.abs(scores[index]))) for _, scores in stages) or 1.0
-            for head in range(heads):
-                axis = axes[row * len(stages) + stage, head]
-                image = axis.imshow(values[index, head], cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="none")
-                axis.set_title(f"layer {index}, head {head}", fontsize="x-small")
-                axis.tick_params(labelsize="xx-small")
-                if term == "channel":
-                    names = [literal(name) for name in maps.channel_names]
-                    axis.set_yticks(range(len(names)), names)
-                    axis.set_xticks(range(len(names)), names, rotation=90)
-            unit = "channel" if term == "channel" else "segment"
-            axes[row * len(stages) + stage, 0].set_ylabel(f"query {unit}\n{name}")
-            bar = figure.colorbar(image, ax=axes[row * len(stages) + stage].tolist(), shrink=0.8)
-            bar.set_label(f"mean {term} term\nof the score", fontsize="x-small")
+    side = max(2.1, 0.1 * len(names)) if term == "channel" else 2.1
+    size = (1.2 + side * heads, 0.6 + (side - 0.1) * len(panels))
+    figure, axes = plt.subplots(len(panels), heads, figsize=size, squeeze=False, layout="constrained")
+    for row, (index, name, values) in zip(axes, panels, strict=True):
+        # One scale for a layer's heads before and after, so that colours can be compared.
+        limit = max(float(np.nanmax(np.abs(scores[index]))) for _, scores in stages) or 1.0
+        for head, axis in enumerate(row):
+            image = axis.imshow(values[index, head], cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="none")
+            axis.set_title(f"layer {index}, head {head}", fontsize="x-small")
+            axis.tick_params(labelsize="xx-small")
+            if term == "channel":
+                axis.set_yticks(range(len(names)), names)
+                axis.set_xticks(range(len(names)), names, rotation=90)
+        row[0].set_ylabel(f"query {unit}\n{name}")
+        bar = figure.colorbar(image, ax=row.tolist(), shrink=0.8)
+        bar.set_label(f"mean {term} term\nof the score", fontsize="x-small")
     figure.suptitle(f"{term.capitalize()} term of the attention score", fontsize="medium")
     for axis in axes[-1]:
         axis.set_xlabel(f"key {unit}", fontsize="x-small")

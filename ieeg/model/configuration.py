@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from numbers import Real
 from typing import Any, Literal
 
@@ -118,7 +117,7 @@ class MVPFormerConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Fields as JSON values."""
-        return {**dataclasses.asdict(self), "components": list(self.components)}
+        return {**asdict(self), "components": list(self.components)}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> MVPFormerConfig:

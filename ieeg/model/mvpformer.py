@@ -168,15 +168,9 @@ class MVPFormer(  # type: ignore[call-arg]
             raise ValueError("the model has no prediction head: make it with prediction_head=True")
         return self.prediction_head(features)
 
-    def predict_next(
-        self,
-        signal: Tensor,
-        channel_mask: Tensor | None = None,
-        segment_mask: Tensor | None = None,
-        token_mask: Tensor | None = None,
-    ) -> Tensor:
-        """Prediction [B, T, C, D] at t of the embedding at t + 1, from a signal [B, C, T·2560]."""
-        return self.predict(self(signal, channel_mask, segment_mask, token_mask))
+    def predict_next(self, signal: Tensor, **masks: Tensor | None) -> Tensor:
+        """Prediction [B, T, C, D] at t of the embedding at t + 1; signal and masks as of `forward`."""
+        return self.predict(self(signal, **masks))
 
     def classify(self, features: Tensor, channel_mask: Tensor | None = None) -> Tensor:
         """Logits [B, num_classes] of the last segment; class 1 is the seizure.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +234,7 @@ def _configuration(config: str | MVPFormerConfig, heads: list[Tensor], context: 
     rows = [head.shape[0] for head in heads]
     if len(rows) == 2 and (rows[0] == config.dim) == (rows[1] == config.dim):
         raise ValueError(f"{_HEAD} must be [D, D] in one file and a classifier in the other, got {rows} rows")
-    return dataclasses.replace(
+    return replace(
         config,
         row_order="released",
         context=config.context if context is None else context,

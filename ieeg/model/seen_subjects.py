@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.recordings.channels import natural_key, plain_name
-from mvpa_ts.ieeg.recordings.levels import say
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.swec_table import identity
 
@@ -35,9 +33,7 @@ def recording_hash(recording: Recording) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def save_training_subjects(
-    folder: str | os.PathLike[str], hashes: Iterable[str], recordings: Iterable[str] | None = None
-) -> None:
+def save_training_subjects(folder: str | Path, hashes: Iterable[str], recordings: Iterable[str] | None = None) -> None:
     """Write training.json beside a model's weights, of hashes by `subject_hash` and by `recording_hash`.
 
     `recordings` is None if some are unknown.
@@ -48,7 +44,7 @@ def save_training_subjects(
     write_json(Path(folder) / TRAINING_NAME, content)
 
 
-def read_training_subjects(folder: str | os.PathLike[str]) -> frozenset[str] | None:
+def read_training_subjects(folder: str | Path) -> frozenset[str] | None:
     """Read the hashes of the subjects that a model was trained on from its folder; None if they are not stated.
 
     Raises a ValueError if training.json is damaged.
@@ -56,7 +52,7 @@ def read_training_subjects(folder: str | os.PathLike[str]) -> frozenset[str] | N
     return _hashes(Path(folder) / TRAINING_NAME, "subjects_sha256", needed=True)
 
 
-def read_training_recordings(folder: str | os.PathLike[str]) -> frozenset[str] | None:
+def read_training_recordings(folder: str | Path) -> frozenset[str] | None:
     """Read the hashes of the recordings likewise; None also where some of them are unknown."""
     return _hashes(Path(folder) / TRAINING_NAME, "recordings_sha256", needed=False)
 
@@ -73,14 +69,14 @@ def _hashes(path: Path, key: str, *, needed: bool) -> frozenset[str] | None:
     return frozenset(hashes)
 
 
-def save_training_channels(folder: str | os.PathLike[str], recordings: Iterable[Recording]) -> None:
+def save_training_channels(folder: str | Path, recordings: Iterable[Recording]) -> None:
     """Add to training.json which channels the recordings of one patient have, each kind of recording once."""
     path = Path(folder) / TRAINING_NAME
     channels = {tuple(sorted(map(plain_name, recording.channel_names))) for recording in recordings}
     write_json(path, read_config(path) | {"channels": sorted(channels)})
 
 
-def other_channels(recording: Recording, folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
+def other_channels(recording: Recording, folder: str | Path) -> tuple[list[str], list[str]]:
     """Channels that all training recordings have and this one lacks, and those that none has; none if nothing says so.
 
     Raises a ValueError if training.json is damaged.
@@ -98,23 +94,19 @@ def other_channels(recording: Recording, folder: str | os.PathLike[str]) -> tupl
     return sorted(missing, key=natural_key), sorted(unknown, key=natural_key)
 
 
-def warn_of_other_channels(recording: Recording, folder: str | os.PathLike[str]) -> None:
+def warn_of_other_channels(recording: Recording, folder: str | Path) -> None:
     """Name channels in which a recording differs from those that trained one patient's detector."""
-    differences = [
-        f"{listed(names)} {word}"
-        for names, word in zip(other_channels(recording, folder), ("missing here", "unknown there"), strict=True)
-        if names
-    ]
-    if differences:
-        say(
-            recording,
+    missing, unknown = map(listed, other_channels(recording, folder))
+    differences = [f"{missing} missing here" * bool(missing), f"{unknown} unknown there" * bool(unknown)]
+    if any(differences):
+        recording.warn(
             f"{recording.name} has other channels than the recordings that trained the detector: "
-            f"{'; '.join(differences)}. It then measures other places, so look at its events with more doubt, or "
-            "finetune again with recordings like this one",
+            f"{'; '.join(filter(None, differences))}. It then measures other places, so look at its events with more "
+            "doubt, or finetune again with recordings like this one",
         )
 
 
-def trained_on(recording: Recording, folder: str | os.PathLike[str]) -> bool | None:
+def trained_on(recording: Recording, folder: str | Path) -> bool | None:
     """Say whether a model was trained on a recording; None if its folder does not tell.
 
     If the folder names only subjects, all recordings of these subjects count.
@@ -125,7 +117,7 @@ def trained_on(recording: Recording, folder: str | os.PathLike[str]) -> bool | N
     return None if subjects is None else subject_hash(recording.subject_name) in subjects
 
 
-def others_trained(recording: Recording, folder: str | os.PathLike[str]) -> bool | None:
+def others_trained(recording: Recording, folder: str | Path) -> bool | None:
     """Say whether other recordings of the subject trained a model, and this one did not; None if nothing tells.
 
     Outside of BIDS and SWEC nothing tells who was recorded. A detector of one patient may then be that of this one.

@@ -57,9 +57,11 @@ def sliding_features(
         embeddings, valid = embeddings[len(batch) :], valid[len(batch) :]
 
 
-def encoded_past(
-    model: MVPFormer, segments: Segments, first: int, length: int, batch_size: int
-) -> tuple[Tensor, Tensor, Tensor | None]:
+# Embeddings [n, C, D], which of them are valid [n, C], and the past that the next segment is encoded with.
+Encoded = tuple[Tensor, Tensor, Tensor | None]
+
+
+def encoded_past(model: MVPFormer, segments: Segments, first: int, length: int, batch_size: int) -> Encoded:
     """Embeddings [length, C, D] and validity [length, C] of what precedes a segment; masked before the recording.
 
     The third is the past that the segment is encoded with.
@@ -78,9 +80,7 @@ def encoded_past(
     return embeddings, valid, past
 
 
-def _encoded(
-    model: MVPFormer, segments: Segments, batch: range, past: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
+def _encoded(model: MVPFormer, segments: Segments, batch: range, past: Tensor | None) -> Encoded:
     """Embeddings [n, C, D] of segments, which of their channels are valid [n, C], and the past to go on with."""
     device = next(model.parameters()).device
     signal, mask = segments.read(batch.start, batch.stop)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from mvpa_ts.attention import MVPAttention
 from mvpa_ts.attention.functional import check_mask
-from mvpa_ts.blocks import ParallelBlock
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
@@ -66,14 +66,10 @@ class StreamingMVPFormer:
         self.num_channels = num_channels
         self.context = context
         with torch.inference_mode():
-            stack, sizes = model.stack, {"num_channels": num_channels, "context": context}
-            assert stack.time_codebook is not None
-            assert stack.channel_codebook is not None
-            self._layers = [
-                (block, block.attention.make_cache(stack.time_codebook, stack.channel_codebook, **sizes))
-                for block in stack.blocks
-                if isinstance(block, ParallelBlock) and isinstance(block.attention, MVPAttention)
-            ]
+            codebooks = model.stack.time_codebook, model.stack.channel_codebook
+            sizes = {"num_channels": num_channels, "context": context}
+            blocks: Any = model.stack.blocks
+            self._layers = [(block, block.attention.make_cache(*codebooks, **sizes)) for block in blocks]
         self.reset()
 
     def reset(self) -> None:
@@ -121,8 +117,7 @@ class StreamingMVPFormer:
         for block, cache in self._layers:
             cache.advance(channel_mask)
             x = block.step(x, cache)
-        features = self.model.stack.norm(x[0])
-        return features.masked_fill(~channel_mask[:, None], 0.0)
+        return self.model.stack.norm(x[0]).masked_fill(~channel_mask[:, None], 0.0)
 
     @property
     def _twice(self) -> bool:

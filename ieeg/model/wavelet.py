@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import pywt
@@ -50,8 +49,10 @@ def wavedec(x: Tensor, level: int | None = None) -> list[Tensor]:
         raise ValueError(f"x must have at least one sample along its last axis, got shape {tuple(x.shape)}")
     if x.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"x must be float32 or float64, got {x.dtype}")
-    if level is None:
-        level = _highest_level(x.shape[-1], len(_LOW))
+    if level is None:  # `pywt.dwt_max_level`, which torch.compile cannot look into
+        level = 0
+        while x.shape[-1] >= (len(_LOW) - 1) * 2 ** (level + 1):
+            level += 1
     if level < 0:
         raise ValueError(f"level must be at least 0, got {level}")
     details = []
@@ -74,10 +75,7 @@ def band_lengths(samples: int, level: int | None = None) -> tuple[int, ...]:
     >>> sum(band_lengths(2560))
     2610
     """
-    taps = len(_LOW)
-    level = _highest_level(samples, taps) if level is None else level
-    lengths = list(itertools.accumulate(range(level), lambda n, _: (n + taps - 1) // 2, initial=samples))
-    return (lengths[-1], *reversed(lengths[1:]))
+    return tuple(band.shape[-1] for band in wavedec(torch.empty(samples, device="meta"), level))
 
 
 class WaveletEncoder(nn.Module):
@@ -124,11 +122,3 @@ def _weighted_sum(shifted: Sequence[Tensor], taps: Sequence[float]) -> Tensor:
     for values, tap in zip(shifted[1:], taps[1:], strict=True):
         output = output.add_(values, alpha=tap)
     return output
-
-
-def _highest_level(samples: int, taps: int) -> int:
-    """``pywt.dwt_max_level``, which torch.compile cannot look into."""
-    level = 0
-    while taps > 1 and samples >= (taps - 1) * 2 ** (level + 1):
-        level += 1
-    return level

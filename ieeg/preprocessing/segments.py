@@ -13,7 +13,7 @@ from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import Flags, Floats, segment_labels
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, default_preprocessing, warn_of_low_rate
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
-from mvpa_ts.ieeg.recordings.levels import CHANGES, changes_in_words, say
+from mvpa_ts.ieeg.recordings.levels import CHANGES, changes_in_words
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 from mvpa_ts.ieeg.recordings.recording import Signal
 
@@ -154,18 +154,17 @@ class Segments:
         # A few bad samples were bridged and do no harm. A segment that is mostly bridge would be invented.
         valid = bad <= self.preprocessing.max_bad_share * size
         self._heard |= valid.any(0)
-        if not valid.all():
-            for segment, channel in np.argwhere(~valid):
-                signal[channel, segment * size : (segment + 1) * size] = 0.0
+        for segment, channel in np.argwhere(~valid):
+            signal[channel, segment * size : (segment + 1) * size] = 0.0
         for segment in np.flatnonzero(~self._read[first:last]):
             self._levels[first + segment] = signal[:, segment * size : (segment + 1) * size].std(1)
         self._read[first:last] = True
         return signal, valid
 
     def _check_range(self, first: int, last: int) -> None:
-        count = self.num_segments
-        if not 0 <= first < last <= count:
-            raise ValueError(f"{self.recording.name} has segments [0, {count}), asked for [{first}, {last})")
+        if not 0 <= first < last <= self.num_segments:
+            has = f"{self.recording.name} has segments [0, {self.num_segments})"
+            raise ValueError(f"{has}, asked for [{first}, {last})")
 
     def find_silent_channels(self) -> tuple[str, ...]:
         """The `silent_channels`; segments that were not read yet are, until each channel has had a valid one."""
@@ -187,7 +186,7 @@ class Segments:
             return
         # The middle one of 25 s: shorter artefacts are common.
         if text := changes_in_words(self.recording, self.channel_names, self.starts, self._levels, SEGMENT_SECONDS, 5):
-            say(self.recording, text)
+            self.recording.warn(text)
 
     def _fill(self, signal: Signal, bad: Floats, segment: int, start: int, stop: int, kept_from: int) -> None:
         """Samples [start, stop) into `signal`, from `segment` of it on; the bad ones are counted in `bad` [n, C].

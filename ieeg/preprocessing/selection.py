@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -117,9 +117,6 @@ def rank_channels(variance: NDArray[np.float64], kurtosis: NDArray[np.float64]) 
     # Extremes are set aside: a loose contact has the highest variance, and an artefact the highest kurtosis.
     low, high = np.percentile(variance[finite], [1, 99])
     kept = finite & (variance >= low) & (variance <= high) & (kurtosis <= np.percentile(kurtosis[finite], 95))
-    score = np.where(finite, variance / (1 + kurtosis), -np.inf)
-
-    def best(group: Iterable[int]) -> list[int]:
-        return sorted(group, key=lambda i: (-score[i], i))
-
-    return [*best(np.flatnonzero(kept)), *best(np.flatnonzero(finite & ~kept)), *np.flatnonzero(~finite)]
+    score = np.where(finite, variance / (1 + kurtosis), 0.0)
+    # By the last key first; channels that are alike stay in order.
+    return np.lexsort((-score, ~kept, ~finite)).tolist()

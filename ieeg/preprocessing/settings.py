@@ -12,7 +12,6 @@ import numpy as np
 
 from mvpa_ts.ieeg.constants import SAMPLING_RATE
 from mvpa_ts.ieeg.preprocessing.bad_samples import BRIDGE_SECONDS, bad_samples, bridge, flat_run
-from mvpa_ts.ieeg.recordings.levels import say
 from mvpa_ts.ieeg.recordings.recording import Recording
 
 LINE_FREQUENCIES = (50.0, 60.0)
@@ -87,8 +86,7 @@ class Preprocessing:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        values = dataclasses.asdict(self)
-        return values | {"band": None if self.band is None else [*self.band]}
+        return dataclasses.asdict(self) | {"band": None if self.band is None else [*self.band]}
 
     def resolve(self, recording: Recording) -> Preprocessing:
         """The same with `notch` measured where it is "auto"."""
@@ -112,21 +110,21 @@ def default_preprocessing(recording: Recording) -> Preprocessing:
 
 def warn_of_low_rate(recording: Recording, preprocessing: Preprocessing) -> None:
     """Warn where the rate of a recording is too low for the band, or its header states filters inside the band."""
+    if preprocessing.band is None:
+        return
+    low, high = preprocessing.band
     highest, lowest = recording.sfreq / 2, recording.metadata.get("highpass", 0.0)
     lowpass = recording.metadata.get("lowpass", highest)
-    if preprocessing.band is not None and (lowpass < min(preprocessing.band[1], highest) or lowest > HIGHEST_HIGHPASS):
-        say(
-            recording,
+    if lowpass < min(high, highest) or lowest > HIGHEST_HIGHPASS:
+        recording.warn(
             f"recordings that were filtered to {lowest:g} to {lowpass:g} Hz, as their headers say of some channels or "
-            f"all, lack a part of the band of preprocessing, {preprocessing.band[0]:g} to {preprocessing.band[1]:g} "
-            "Hz: a model that learned from the whole band may be wrong more often here. Compare it with seizures that "
-            "you know, or finetune it on such recordings",
+            f"all, lack a part of the band of preprocessing, {low:g} to {high:g} Hz: a model that learned from the "
+            "whole band may be wrong more often here. Compare it with seizures that you know, or finetune it on such "
+            "recordings",
         )
-    if preprocessing.band is not None and highest < preprocessing.band[1]:
-        low, high = preprocessing.band
+    if highest < high:
         # Without a name, so that it is said once for all recordings of a rate.
-        say(
-            recording,
+        recording.warn(
             f"a recording at {recording.sfreq:g} Hz holds nothing above {highest:g} Hz, and the band of preprocessing "
             f"is {low:g} to {high:g} Hz: a model that learned from the whole band may be wrong more often here. "
             "Compare it with seizures that you know, or finetune it on recordings of this rate",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mvpa_ts.ieeg.events import Flags, Floats
 from mvpa_ts.ieeg.preprocessing import filters
@@ -52,33 +51,28 @@ class PreprocessedSignal:
         if settings.reference == "median" and len(recording.channel_names) < 2:
             raise ValueError(f"{recording.name}: a median reference needs two channels or more; set reference=None")
         names = recording.channel_names
-        self._inputs, self._minus = np.arange(len(names)), None
+        inputs, minus = np.arange(len(names)), None
         if settings.reference == "bipolar":
             # Pairs come from names, as positions are rarely known.
             pairs = bipolar_pairs(names)
             if not pairs:
                 raise ValueError(f"{recording.name}: no two channels are neighbouring contacts, such as A1 and A2")
-            self._inputs, self._minus = np.array(pairs).T
+            inputs, minus = np.array(pairs).T
             names = tuple(f"{plain_name(names[i])}-{plain_name(names[j])}" for i, j in pairs)
-        if channels is not None:
-            if unknown := [name for name in channels if name not in names]:
-                raise ValueError(f"{recording.name} has no channel {', '.join(unknown)}; it has {', '.join(names)}")
-            chosen = np.array([names.index(name) for name in channels], dtype=np.intp)
-            names = tuple(channels)
-        else:
-            chosen = np.arange(len(names))
-        if not len(names):
+        self.channel_names = names if channels is None else tuple(channels)
+        place = {name: index for index, name in enumerate(names)}
+        if unknown := [name for name in self.channel_names if name not in place]:
+            raise ValueError(f"{recording.name} has no channel {', '.join(unknown)}; it has {', '.join(names)}")
+        if not self.channel_names:
             raise ValueError(f"{recording.name}: channels must name at least one channel, got none")
-        self.channel_names = names
-        if settings.reference == "median":  # every channel is needed; `_chosen` picks at the end
-            self._chosen: NDArray[np.intp] | None = chosen
-        else:
-            self._chosen = None
-            self._inputs = self._inputs[chosen]
-            self._minus = None if self._minus is None else self._minus[chosen]
+        chosen = np.array([place[name] for name in self.channel_names])
+        # A median needs every channel; `_chosen` picks at the end.
+        self._chosen = chosen if settings.reference == "median" else None
+        self._inputs = inputs if settings.reference == "median" else inputs[chosen]
+        self._minus = None if minus is None else minus[chosen]
 
-        every = range(len(recording.channel_names))
-        self._picked = None if self._inputs.tolist() == [*every] else self._inputs.tolist()
+        every = [*range(len(recording.channel_names))]
+        self._picked = None if self._inputs.tolist() == every else self._inputs.tolist()
         self.ratio = filters.rational_ratio(recording.sfreq, settings.sfreq)
         self.num_samples = filters.resampled_length(recording.num_samples, self.ratio)
         self._sections = filters.second_order_sections(settings.sfreq, settings.band, settings.notch)  # type: ignore[arg-type]

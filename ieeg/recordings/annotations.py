@@ -5,22 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.ieeg.events import POINT_SECONDS
+from mvpa_ts.ieeg.recordings import seizure_words
 from mvpa_ts.ieeg.recordings.guards import warn_left_out
 from mvpa_ts.ieeg.recordings.recording import Interval, joined_spans
-from mvpa_ts.ieeg.recordings.seizure_words import (
-    END,
-    GOES_ON,
-    NUMBER,
-    START,
-    VIEW,
-    is_background,
-    is_seizure,
-    plain,
-    warn_of_words,
-)
+from mvpa_ts.ieeg.recordings.seizure_words import NAME_WORDS, is_background, is_seizure, plain, warn_of_words
 
 Event = tuple[float, float, str]  # onset and duration in seconds, text
 
@@ -108,12 +100,12 @@ def seizures_from_events(
         waiting.clear()
 
     for onset, length, text in seizure_events:
-        starts = bool(START.search(text))
-        ends = bool(END.search(text)) and not starts
-        goes_on = open_at is not None and onset - open_at <= OPEN_SECONDS and GOES_ON.search(text)
+        starts = bool(seizure_words.START.search(text))
+        ends = bool(seizure_words.END.search(text)) and not starts
+        goes_on = open_at is not None and onset - open_at <= OPEN_SECONDS and seizure_words.GOES_ON.search(text)
         if goes_on and length == open_length == 0 and not (starts or ends):
             continue
-        numbers = {match[1] for match in map(NUMBER.search, (open_text, text)) if match}
+        numbers = {match[1] for match in map(seizure_words.NUMBER.search, (open_text, text)) if match}
         if ends and open_at is not None and len(numbers) > 1:
             close(open_at, open_length, onset)
             open_at = None
@@ -134,8 +126,8 @@ def seizures_from_events(
             spans.append((onset, onset + length))
         else:
             if open_at is not None and open_length == 0 and onset - open_at <= OPEN_SECONDS:
-                soon = starts and not START.search(open_text) and onset - open_at < SHORTEST_SECONDS
-                views = {match.lastindex for match in map(VIEW.search, (open_text, text)) if match}
+                soon = starts and not seizure_words.START.search(open_text) and onset - open_at < SHORTEST_SECONDS
+                views = {match.lastindex for match in map(seizure_words.VIEW.search, (open_text, text)) if match}
                 waiting.append((open_at, onset, soon or len(views) > 1))
             else:
                 close(open_at, open_length, onset)
@@ -198,15 +190,19 @@ def stated_seizures(
     name: str = "recording",
     *,
     words: Sequence[str] = (),
+    table: Path | None = None,
 ) -> list[Interval] | None:
     """As `seizures_from_events`, but None if no event says where a seizure is, or that there is none ("bckg").
+
+    Of words that may mean a seizure a warning says where they stand: in a `table`, which can be corrected, or a file.
 
     Examples
     --------
     >>> stated_seizures([(0, 0, "lights off")], 100), stated_seizures([(0, 100, "bckg")], 100)
     (None, [])
     """
-    warn_of_words([text for _, _, text in events], name, words)
+    where, advice = (name, NAME_WORDS) if table is None else (str(table), "write sz in the table")
+    warn_of_words([text for _, _, text in events], where, words, advice)
     # Nothing said is not the same as no seizure: such a recording must not count as seizure-free.
     if not any(is_seizure(text, words) or is_background(text) for _, _, text in events):
         return None

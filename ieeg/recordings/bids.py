@@ -6,12 +6,10 @@ import csv
 import io
 import json
 import math
-import os
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal
@@ -63,6 +61,14 @@ def read_tsv(path: Path, columns: Sequence[str]) -> list[Row]:
     # Excel users write "Status", and a bad channel would count as good.
     header, rows = read_table(path, columns, lambda names: [name.lower() for name in names])
     return [{key: (row[key] or "").strip("\0 ") for key in header} for _, row in rows]
+
+
+def _number(cell: str | None) -> float:
+    """The number in a cell; NaN where there is none, which MATLAB writes for n/a too."""
+    try:
+        return float(cell or "nan")
+    except ValueError:
+        return math.nan
 
 
 def read_channel_table(path: Path) -> list[Row]:
@@ -130,12 +136,9 @@ def rows_of_channels(names: Sequence[str], table: Sequence[Row], where: str) -> 
 
 def apply_rows(raw: mne.io.BaseRaw, rows: Mapping[str, Row]) -> None:
     """Give channels, whose names are still the file's, the name, type and state of their rows."""
-    bad = set(raw.info["bads"])
-    for name in raw.ch_names:
-        state = rows.get(name, {}).get("status", "").lower()
-        # The table overrules the file; a state that is n/a leaves what the file says.
-        if state in ("good", "bad"):
-            bad = bad | {name} if state == "bad" else bad - {name}
+    states = {name: row.get("status", "").lower() for name, row in rows.items()}
+    # The table overrules the file; a state that is n/a leaves what the file says.
+    bad = {name for name in raw.info["bads"] if states.get(name) != "good"} | {n for n in states if states[n] == "bad"}
     raw.info["bads"] = [name for name in raw.ch_names if name in bad]
     row_of = {name: row for name, row in rows.items() if name in raw.ch_names}
     raw.set_channel_types(
@@ -150,10 +153,9 @@ def warn_of_other_rate(rows: Mapping[str, Row], rate_of: Mapping[str, float], wh
     """Warn of channels of which the table states another rate than the file, by the file's names."""
     differ = []
     for name, row in rows.items():
-        with suppress(ValueError):
-            stated = float(row.get("sampling_frequency") or "nan")
-            if abs(stated - rate_of[name]) > 1e-3 * rate_of[name]:
-                differ.append(f"{row['name']} at {stated:g} Hz ({rate_of[name]:g} Hz in the file)")
+        stated = _number(row.get("sampling_frequency"))
+        if abs(stated - rate_of[name]) > 1e-3 * rate_of[name]:
+            differ.append(f"{row['name']} at {stated:g} Hz ({rate_of[name]:g} Hz in the file)")
     if differ:
         warn(
             f"{where} states another sampling_frequency than the file, which is believed: {listed(differ)}. If the "
@@ -229,13 +231,8 @@ def stated_filters(table: Path, sfreq: float) -> dict[str, float]:
     """Narrowest filters of brain channels by a channels.tsv, as MNE calls them; none where it states none (Hz)."""
     kinds = {"SEEG", "ECOG", "DBS", "EEG"}
     rows = [row for row in read_tsv(table, ("type",)) if row["type"].upper() in kinds]
-    bounds: dict[str, list[float]] = {"low_cutoff": [], "high_cutoff": []}
-    for column, values in bounds.items():
-        for row in rows:
-            with suppress(ValueError):
-                values.append(float(row.get(column) or "nan"))
-    highpass = [value for value in bounds["low_cutoff"] if 0 < value < math.inf]
-    lowpass = [value for value in bounds["high_cutoff"] if 0 < value < 0.49 * sfreq]
+    highpass = [value for row in rows if 0 < (value := _number(row.get("low_cutoff"))) < math.inf]
+    lowpass = [value for row in rows if 0 < (value := _number(row.get("high_cutoff"))) < 0.49 * sfreq]
     return {key: pick(of) for key, pick, of in (("highpass", max, highpass), ("lowpass", min, lowpass)) if of}
 
 
@@ -255,8 +252,8 @@ def read_participant(root: Path, subject: str) -> dict[str, Any]:
         return {}
     row = rows[0] if rows else {}
     participant: dict[str, Any] = {key: row[key] for key in ("sex", "hand") if row.get(key) not in (None, "", "n/a")}
-    with suppress(KeyError, TypeError, ValueError):
-        participant |= {"age": age} if 0 <= (age := float(row["age"])) <= 120 else {}
+    if 0 <= (age := _number(row.get("age"))) <= 120:
+        participant["age"] = age
     for key, words in (("sex", {"M": "male", "F": "female"}), ("hand", {"R": "right", "L": "left"})):
         if key in participant:
             participant[key] = words.get(participant[key][0].upper(), participant[key])
@@ -315,7 +312,7 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
     return facts
 
 
-def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, float, float]]:
+def electrode_positions(path: str | Path) -> dict[str, tuple[float, float, float]]:
     """Positions by channel name beside a recording's file, in the table's unit; empty where there is no such table.
 
     For ``sub-1_task-x_ieeg.edf`` this is ``sub-1_task-x_electrodes.tsv``, or, as BIDS leaves out the task, the only
@@ -343,11 +340,9 @@ def electrode_positions(path: str | os.PathLike[str]) -> dict[str, tuple[float, 
     positions: dict[str, tuple[float, float, float]] = {}
     twice = []
     for row in rows:
-        with suppress(ValueError):
-            position, name = (float(row["x"]), float(row["y"]), float(row["z"])), plain_name(row["name"])
-            # "NaN" is what MATLAB writes for n/a.
-            if all(map(math.isfinite, position)) and positions.setdefault(name, position) != position:
-                twice.append(name)
+        position, name = (_number(row["x"]), _number(row["y"]), _number(row["z"])), plain_name(row["name"])
+        if all(map(math.isfinite, position)) and positions.setdefault(name, position) != position:
+            twice.append(name)
     if twice:
         warn_left_out(f"no positions of {listed(twice)}: {table} has several of them, which differ")
     return {name: position for name, position in positions.items() if name not in twice}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import warnings
 from collections.abc import Sequence
@@ -15,24 +14,12 @@ from typing import Any
 
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import write_text
-from mvpa_ts.ieeg.events import POINT_SECONDS
-from mvpa_ts.ieeg.recordings.annotations import (
-    Event,
-    class_spans,
-    seizures_from_events,
-    stated_seizures,
-    warn_of_background,
-)
+from mvpa_ts.ieeg.events import POINT_SECONDS, Intervals
+from mvpa_ts.ieeg.recordings.annotations import Event, class_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.bids import read_table
 from mvpa_ts.ieeg.recordings.guards import read_text, warn_left_out
 from mvpa_ts.ieeg.recordings.recording import Interval
-from mvpa_ts.ieeg.recordings.seizure_words import (
-    NAME_WORDS,
-    WORDS_NOT_TAKEN,
-    is_background,
-    is_seizure,
-    warn_of_words,
-)
+from mvpa_ts.ieeg.recordings.seizure_words import NAME_WORDS, WORDS_NOT_TAKEN, is_background, is_seizure
 
 # With the channels that are meant, none for all, the length of the recording in seconds, and the sample of the onset.
 Row = tuple[Event, list[str], float | None, float | None]
@@ -62,10 +49,7 @@ def read_seizures(path: Path, duration: float, words: Sequence[str] = (), sfreq:
     events = [event for event, *_ in rows]
     check_times(events, duration, sfreq, path, words)
     warn_of_contradictions(rows, duration, sfreq, path)
-    warn_of_words([text for _, _, text in events], str(path), words, "write sz in the table")
-    seizures = seizures_from_events(events, duration, name=path.name, words=words)
-    warn_of_background(events, seizures, duration, path.name)
-    return seizures
+    return stated_seizures(events, duration, name=path.name, words=words, table=path) or []
 
 
 def read_spans(
@@ -291,8 +275,8 @@ _HIDDEN_DATE = "1900-01-01 00:00:00"
 
 
 def write_events(
-    path: str | os.PathLike[str],
-    events: Sequence[tuple[float, float]],
+    path: str | Path,
+    events: Intervals,
     duration: float,
     *,
     confidences: Sequence[float] | None = None,

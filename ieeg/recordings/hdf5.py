@@ -6,14 +6,13 @@ import math
 import re
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import h5py
+import hdf5plugin  # noqa: F401  registers the lz4 filters of SWEC files
 import numpy as np
 
 from mvpa_ts.ieeg.recordings.guards import MAX_CHANNELS, check_regular
-
-if TYPE_CHECKING:
-    import h5py
 
 # Of one chunk after decompression; SWEC's, 3 min of 128 channels at 1024 Hz, have 94 MB.
 MAX_CHUNK_BYTES = 2**29
@@ -22,9 +21,6 @@ _HEAP_WINDOW = 2**25
 
 def open_hdf5(path: Path, **options: Any) -> h5py.File:
     """Open a file to read, with the lz4 filters of SWEC files at hand."""
-    import h5py
-    import hdf5plugin  # noqa: F401  registers the filters
-
     check_regular(path)
     try:
         return h5py.File(path, "r", **options)
@@ -78,8 +74,6 @@ def small_attribute(file: h5py.File, name: str, *, texts: bool = False) -> np.nd
 
     With `texts` those of any length are read too, for which HDF5 reads the file's heap; see `check_heaps`.
     """
-    import h5py
-
     if name not in file.attrs:
         return None
     attribute = file.attrs.get_id(name)
@@ -93,8 +87,6 @@ def small_attribute(file: h5py.File, name: str, *, texts: bool = False) -> np.nd
 
 def local_object(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset | None:
     """What a file holds under a name such as ``data/seizures``, None without it; no group on the way may be a link."""
-    import h5py
-
     parts = name.split("/")
     for step in ("/".join(parts[: i + 1]) for i in range(len(parts))):
         # A soft or external link may point at any file that this user can read.
@@ -111,8 +103,6 @@ def local_dataset(file: h5py.File, name: str, *, virtual: bool = False) -> h5py.
 
     With `virtual` it may be a virtual data set, whose sources the caller checks.
     """
-    import h5py
-
     path = file.filename
     dataset = local_object(file, name)
     if dataset is None:
@@ -147,8 +137,6 @@ def _check_stored(dataset: h5py.Dataset, path: str, name: str) -> None:
 
 def small_array(file: h5py.File, name: str, most: int = MAX_CHANNELS) -> np.ndarray | None:
     """A data set of at most `most` values of any kind, which lies in this file; None without it."""
-    import h5py
-
     dataset = local_object(file, name)
     if dataset is None:
         return None

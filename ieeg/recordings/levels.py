@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mvpa_ts.checks import listed, warn
+from mvpa_ts.checks import listed
 from mvpa_ts.ieeg.constants import readable
 
 # A clinical amplifier's iEEG has some 10 to 500 µV; volts read as microvolts give 1e-4, the reverse 1e8, a wrong gain
@@ -42,10 +42,12 @@ class Readable(Protocol):
     channel_names: tuple[str, ...]
     seizures: tuple[tuple[float, float], ...]
     bad_spans: tuple[tuple[float, float], ...]
-    notes: tuple[str, ...]
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
         """Samples [start, stop) in µV, [C, stop − start]."""
+
+    def warn(self, text: str) -> None:
+        """Warn, and note on the recording that this was said, once."""
 
 
 def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
@@ -69,19 +71,18 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
     usual = f"usual are {PLAUSIBLE_UV[0]:g} to {PLAUSIBLE_UV[1]:,g} µV, most often 10 to 500"
     said = f"{recording.name}: the channels' median standard deviation is {readable(level)} µV"
     x, deviations = x[alive], deviations[alive]
-    if not PLAUSIBLE_UV[0] <= level <= PLAUSIBLE_UV[1]:
-        say(recording, f"{said}, {usual}: is the unit right?")
-    elif level > WHITE_UV and np.median(np.nanvar(np.diff(x), axis=1) / deviations**2) > WHITE_RATIO:
-        say(recording, f"{said} ({usual}), and they are white noise: is an electrode connected?")
-    names = [name for name, usable in zip(recording.channel_names, alive, strict=True) if usable]
     plausible = PLAUSIBLE_UV[0] <= level <= PLAUSIBLE_UV[1]
+    if not plausible:
+        recording.warn(f"{said}, {usual}: is the unit right?")
+    elif level > WHITE_UV and np.median(np.nanvar(np.diff(x), axis=1) / deviations**2) > WHITE_RATIO:
+        recording.warn(f"{said} ({usual}), and they are white noise: is an electrode connected?")
+    names = [name for name, usable in zip(recording.channel_names, alive, strict=True) if usable]
     for odd, extreme in (
         (deviations > PLAUSIBLE_UV[1], f"up to {readable(deviations.max())}"),
         (deviations < PLAUSIBLE_UV[0], f"down to {readable(deviations.min())}"),
     ):
         if plausible and odd.any():
-            say(
-                recording,
+            recording.warn(
                 f"{recording.name}: {listed([name for name, far in zip(names, odd, strict=True) if far])} have a "
                 f"standard deviation of {extreme} µV where the other channels have {readable(level)} µV "
                 f"({usual}): leave them out (--channels, or mark them bad) if their gain is wrong",
@@ -89,15 +90,13 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
     _warn_of_steps(recording, names, x)
     at = np.isfinite(x).any(0)  # a sample that all channels lack has no median
     if len(x) > 1 and np.nanvar(x[:, at] - np.nanmedian(x[:, at], axis=0)) < SAME_SHARE * level**2:
-        say(
-            recording,
+        recording.warn(
             f"{recording.name}: all {len(x)} channels hold the same signal, of which a median reference leaves nothing",
         )
     elif copied := _copies(x):
         sizes = [f"{name} ({readable(deviation)} µV)" for name, deviation in zip(names, deviations, strict=True)]
         pairs = [f"{sizes[copy]} as {sizes[first]}" for first, copy in copied]
-        say(
-            recording,
+        recording.warn(
             f"{recording.name}: channels hold the same signal as another one, if with another gain: {listed(pairs)}; "
             "one signal counts twice. Leave the copies out (--channels, or mark them bad)",
         )
@@ -119,10 +118,9 @@ def _warn_of_steps(recording: Readable, names: Sequence[str], x: NDArray[np.floa
                 cut.append(f"{name} ({share:.0%} of its samples are {readable(end)} µV)")
                 break
     if cut:
-        say(recording, f"{recording.name}: channels are cut off at a limit of the amplifier or file: {listed(cut)}")
+        recording.warn(f"{recording.name}: channels are cut off at a limit of the amplifier or file: {listed(cut)}")
     if coarse:
-        say(
-            recording,
+        recording.warn(
             f"{recording.name}: channels have few different values: {listed(coarse)}. Was the file written with the "
             "right range (physical and digital minimum and maximum)?",
         )
@@ -138,7 +136,7 @@ def _warn_of_changes(recording: Readable, pieces: int) -> None:
         return
     levels = np.array([_deviations(recording.read(start, start + length)) for start in starts.tolist()])
     if text := changes_in_words(recording, recording.channel_names, starts / recording.sfreq, levels, 1.0, 3):
-        say(recording, text)
+        recording.warn(text)
 
 
 def changes_in_words(
@@ -192,12 +190,6 @@ def _quiet(recording: Readable, times: NDArray[np.floating], seconds: float) -> 
     for onset, offset in (*recording.seizures, *recording.bad_spans):
         quiet &= (times + seconds <= onset) | (times >= offset)
     return quiet
-
-
-def say(recording: Readable, text: str) -> None:
-    """Warn, and note on the recording that this was said, once."""
-    recording.notes = tuple(dict.fromkeys((*recording.notes, text)))
-    warn(text)
 
 
 def _deviations(x: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -8,10 +8,9 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mvpa_ts.checks import grouped, listed, warn
-from mvpa_ts.ieeg.events import Floats
+from mvpa_ts.ieeg.events import Floats, Integers
 from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import OTHER_TYPE, natural_order, not_eeg, plain_name
 from mvpa_ts.ieeg.recordings.edf import check_rates
@@ -40,7 +39,7 @@ class RawSource:
         self.scale = scale.astype(np.float32)
         self.marks = tuple(marks)
 
-    def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
+    def read(self, start: int, stop: int, channels: Integers) -> Signal:
         """See `Source.read`."""
         x = np.empty((len(channels), stop - start), np.float32)
         if start < stop:

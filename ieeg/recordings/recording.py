@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Signal = NDArray[np.float32]
 Interval = tuple[float, float]
+Channels = Sequence[str] | Sequence[int]  # by name or by place
 P = ParamSpec("P")
 
 # Microvolts in one of each unit, by its lower-case name.
@@ -176,7 +177,7 @@ class Recording:
         """Seconds."""
         return self.num_samples / self.sfreq
 
-    def read(self, start: int, stop: int, channels: Sequence[str] | Sequence[int] | None = None) -> Signal:
+    def read(self, start: int, stop: int, channels: Channels | None = None) -> Signal:
         """Samples [start, stop) in µV at the recording's own rate; may hold NaN.
 
         Parameters
@@ -202,9 +203,7 @@ class Recording:
         indices = self._indices if channels is None else self._indices[self.index(channels)]
         return self.source.read(self.first_sample + start, self.first_sample + stop, indices)
 
-    def read_into(
-        self, out: Signal, column: int, start: int, stop: int, channels: Sequence[str] | Sequence[int] | None = None
-    ) -> None:
+    def read_into(self, out: Signal, column: int, start: int, stop: int, channels: Channels | None = None) -> None:
         """Like `read`, into `out` [C, n] from column `column` on, without fresh memory where possible."""
         if not hasattr(self.source, "read_into"):
             out[:, column : column + stop - start] = self.read(start, stop, channels)
@@ -212,7 +211,7 @@ class Recording:
         indices = self._indices if channels is None else self._indices[self.index(channels)]
         self.source.read_into(out, column, self.first_sample + start, self.first_sample + stop, indices)
 
-    def index(self, channels: Sequence[str] | Sequence[int]) -> NDArray[np.intp]:
+    def index(self, channels: Channels) -> NDArray[np.intp]:
         """Indices of channels given by name or index."""
         places = {name: i for i, name in enumerate(self.channel_names)}
         places |= {i: i for i in range(len(places))}  # type: ignore[misc]
@@ -221,7 +220,7 @@ class Recording:
             raise ValueError(f"{self.name} has no channel {wrong}; it has {names}")
         return np.array([places[channel] for channel in channels], dtype=np.intp)  # type: ignore[index]
 
-    def pick(self, channels: Sequence[str] | Sequence[int]) -> Recording:
+    def pick(self, channels: Channels) -> Recording:
         """The same recording with these channels, in this order."""
         index = self.index(channels)
         return self.replaced(channel_names=[self.channel_names[i] for i in index], channel_indices=self._indices[index])
@@ -271,6 +270,11 @@ class Recording:
         for start in np.unique(starts).tolist():
             digest.update(np.ascontiguousarray(self.read(start, start + length)).tobytes())
         return digest.hexdigest()[:16]
+
+    def warn(self, text: str) -> None:
+        """Warn, and note on the recording that this was said, once."""
+        self.notes = tuple(dict.fromkeys((*self.notes, text)))
+        warn(text)
 
     def close(self) -> None:
         """Close the files, if any; the next reading opens them again."""

@@ -156,7 +156,7 @@ def is_background(text: str) -> bool:
     return bool(_BACKGROUND.fullmatch(plain(text)))
 
 
-def warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice: str = NAME_WORDS) -> None:
+def warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice: str) -> None:
     """List words that may mean a seizure and are not taken for one, and say what to do."""
     texts = [plain(text) for text in texts]
     understood = [is_seizure(text, words) or is_background(text) for text in texts]

@@ -12,7 +12,7 @@ from mvpa_ts.ieeg.recordings.bids import read_tsv
 COLUMNS = ("file", "subject")
 
 
-def read_subjects(path: str | os.PathLike[str]) -> dict[Path, str]:
+def read_subjects(path: str | Path) -> dict[Path, str]:
     """The subject of each file of a table, such as a ``participants.tsv`` with a column of files.
 
     Parameters
@@ -61,7 +61,7 @@ def read_subjects(path: str | os.PathLike[str]) -> dict[Path, str]:
     return subjects
 
 
-def subject_of_each(files: Iterable[Path], path: str | os.PathLike[str]) -> dict[Path, str]:
+def subject_of_each(files: Iterable[Path], path: str | Path) -> dict[Path, str]:
     """The subject of each of `files` by the table `path`; a ValueError where the two do not name the same files."""
     subjects = read_subjects(path)
     # Absolute paths: the table counts from its own folder, the command from where it was started.

@@ -12,8 +12,9 @@ import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,9 +23,6 @@ from mvpa_ts.ieeg.recordings import hdf5
 from mvpa_ts.ieeg.recordings.guards import MAX_CHANNELS, damage_is_an_error
 from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, Signal
-
-if TYPE_CHECKING:
-    import h5py
 
 SIGNAL, SEIZURES = "data/ieeg", "data/seizures"
 RATES = (512.0, 1024.0)
@@ -124,7 +122,7 @@ class SwecSource:
         return self.__dict__ | {"_open": {}, "_chunks": OrderedDict()}
 
 
-def read_swec(path: str | os.PathLike[str], *, subject: str | None = None) -> Recording:
+def read_swec(path: str | Path, *, subject: str | None = None) -> Recording:
     """A recording of the SWEC iEEG data set.
 
     Parameters

@@ -139,10 +139,10 @@ class Board:
     trained: Mapping[str, str]
     notes: Sequence[str] = ()
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def save(self, folder: str | Path) -> None:
         """Write ``board.csv`` and ``board.html``, there only where both are whole; equal boards, equal bytes."""
-        cells = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row] for row in self.rows.to_numpy().tolist()]
-        cells = [[cell.replace("nan", "–") for cell in row] for row in cells]
+        shown = self.rows.map(lambda value: f"{value:.3f}" if isinstance(value, float) else str(value))
+        cells = shown.replace("nan", "–").to_numpy().tolist()
         facts = {
             "Events": MERGED + rate_in_words(self.rows),
             "Segments": "of 5 s; AUROC and AUPRC of the probabilities",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -92,7 +91,7 @@ class CohortReport:
     members: Mapping[str, Sequence[str]]
     words: Sequence[str] = ()
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def save(self, folder: str | Path) -> None:
         """Write the four tables as CSV, and last one page ``cohort.md`` with those that say something."""
         (Path(folder) / "cohort.md").unlink(missing_ok=True)
         page = [f"{sentence}\n" for sentence in self.words]
@@ -283,16 +282,6 @@ def _pooled(people: Sequence[SubjectResult]) -> dict[str, Callable[[npt.NDArray[
         scores = [getattr(person, unit) for person in people]
         return lambda rows: float(getattr(Scores.pooled(scores[row] for row in rows), name))
 
-    # Kappa of the pooled segments needs the four counts alone.
-    segments = [person.segments for person in people]
-
-    def kappa(rows: npt.NDArray[np.intp]) -> float:
-        pooled = Scores.pooled(segments[row] for row in rows)
-        both, false, neither = pooled.true_positives, pooled.false_positives, pooled.true_negatives or 0
-        missed = pooled.reference - both
-        chance = (both + missed) * (missed + neither) + (both + false) * (false + neither)
-        return 2.0 * (both * neither - missed * false) / chance if chance else math.nan
-
     measures = {
         f"{prefix}_{name}": score(unit, name)
         for prefix, unit in (("event", "events"), ("segment", "segments"), ("second", "seconds"))
@@ -300,7 +289,7 @@ def _pooled(people: Sequence[SubjectResult]) -> dict[str, Callable[[npt.NDArray[
     }
     for name in ("false_positives_per_hour", "false_positives_per_day"):
         measures[name] = score("events", name)
-    return {**measures, "kappa_whole": kappa}
+    return {**measures, "kappa_whole": score("segments", "kappa")}
 
 
 def _summary(

@@ -12,7 +12,7 @@ import pandas as pd
 
 from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.constants import counted
-from mvpa_ts.ieeg.events import Flags, Floats
+from mvpa_ts.ieeg.events import Flags, Floats, Integers
 from mvpa_ts.ieeg.recordings.copies import same
 from mvpa_ts.ieeg.scoring.results import SubjectResult
 from mvpa_ts.ieeg.scoring.words import MIN_SEIZURES
@@ -142,9 +142,7 @@ def warn_of_copies(results: Sequence[tuple[str, Floats]]) -> None:
         )
 
 
-def compare_classes(
-    names: Sequence[str], labels: npt.NDArray[np.intp], probabilities: Floats
-) -> dict[str, pd.DataFrame]:
+def compare_classes(names: Sequence[str], labels: Integers, probabilities: Floats) -> dict[str, pd.DataFrame]:
     """Scores of classes, and confusions: segments by their true class (rows) and the likeliest (columns).
 
     Labels [n] below 0 and probabilities [n, K] that are NaN have no part. AUROCs are of a class against all others.

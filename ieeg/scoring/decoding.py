@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-if TYPE_CHECKING:
-    from mvpa_ts.ieeg.datasets.treebank_tasks import ExampleSplit
-    from mvpa_ts.ieeg.model.mvpformer import MVPFormer
+from mvpa_ts.ieeg.datasets.treebank_tasks import ExampleSplit
+from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
 CHANNEL_COUNTS = (10, 20, 30, 40, 50)
 """Channels of the paper's sweep."""
@@ -112,8 +115,6 @@ def decode(
     ValueError
         A part of the split lacks one of the two classes.
     """
-    from sklearn.metrics import balanced_accuracy_score, roc_auc_score
-
     chosen = features if channels is None else features[:, list(channels)]
     rows = chosen.reshape(len(chosen), -1)
     classes = np.asarray(labels).astype(int)
@@ -134,11 +135,6 @@ def _fitted(
     penalty: float, rows: npt.NDArray[np.floating], classes: npt.NDArray[np.int_], split: ExampleSplit
 ) -> tuple[float, Any]:
     """Fit a logistic regression with balanced classes on standardised features; first its AUC on validation rows."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import roc_auc_score
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     probe = make_pipeline(StandardScaler(), LogisticRegression(C=penalty, class_weight="balanced", max_iter=2000))
     probe.fit(rows[split.train], classes[split.train])
     return roc_auc_score(classes[split.validation], probe.decision_function(rows[split.validation])), probe

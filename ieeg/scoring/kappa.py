@@ -9,6 +9,8 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+from scipy import stats
 
 # Agreement between human experts, the paper's bar for expert level.
 EXPERT_KAPPA = 0.53
@@ -47,8 +49,6 @@ def kappa_interval(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> tuple[f
     >>> print(f"{kappa:.3f} {low:.3f} {high:.3f}")
     0.828 0.682 0.973
     """
-    from scipy.stats import norm
-
     truth, positive = _pair(labels, predictions)
     kappa = cohen_kappa(truth, positive)
     if math.isnan(kappa):
@@ -61,7 +61,7 @@ def kappa_interval(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> tuple[f
     off_diagonal = sum(joint[i, 1 - i] * (columns[i] + rows[1 - i]) ** 2 for i in (0, 1)) * (1 - observed) ** 2
     correction = (observed * expected - 2 * expected + observed) ** 2
     variance = max(diagonal + off_diagonal - correction, 0.0) / (len(truth) * (1 - expected) ** 4)
-    margin = float(norm.ppf(0.975)) * math.sqrt(variance)
+    margin = float(stats.norm.ppf(0.975)) * math.sqrt(variance)
     return kappa, max(kappa - margin, -1.0), min(kappa + margin, 1.0)
 
 
@@ -191,8 +191,6 @@ def convergence(values: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArra
     array([[0.5  ,   nan],
            [0.6  , 0.196]])
     """
-    import pandas as pd
-
     so_far = pd.Series(values, dtype=np.float64).dropna().expanding()
     return np.stack([so_far.mean(), 1.96 * so_far.std() / np.sqrt(so_far.count())], axis=1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -143,7 +142,7 @@ COHORT_PLOTS: dict[str, Callable[[CohortReport], Figure]] = {
 }
 
 
-def save_cohort_plots(report: CohortReport, folder: str | os.PathLike[str]) -> list[Path]:
+def save_cohort_plots(report: CohortReport, folder: str | Path) -> list[Path]:
     """Write the figures as PNG for which there are hours and subjects enough; return the files."""
     few = len(report.subjects) < MIN_SUBJECTS
     short = report.subjects["hours_scored"].sum() < MIN_HOURS

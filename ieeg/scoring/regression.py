@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
+from scipy import stats
 
 OUTCOMES = ("kappa", "kappa_episodic")
 """What is regressed on length, number and rate of seizures."""
@@ -26,8 +24,6 @@ def regression_rows(group: str, table: pd.DataFrame) -> list[tuple[object, ...]]
     There is a row for each outcome and regressor, and one for all regressors together (`JOINT`). Subjects with NaN are
     left out. A row is NaN if no line can be fitted: fewer than three subjects, or all with the same value.
     """
-    from scipy.stats import linregress
-
     rows: list[tuple[object, ...]] = []
     for outcome in OUTCOMES:
         for regressor in REGRESSORS:
@@ -37,7 +33,7 @@ def regression_rows(group: str, table: pd.DataFrame) -> list[tuple[object, ...]]
             if len(x) < 3 or np.ptp(x) == 0:
                 rows.append((group, outcome, regressor, len(x), *[math.nan] * 6))
                 continue
-            fit = linregress(x, y)
+            fit = stats.linregress(x, y)
             numbers = (fit.slope, fit.stderr, fit.intercept, fit.rvalue, fit.rvalue**2, fit.pvalue)
             rows.append((group, outcome, regressor, len(x), *map(float, numbers)))
         part = table[[*REGRESSORS, outcome]].dropna()
@@ -58,8 +54,6 @@ def joint_regression(regressors: npt.ArrayLike, outcome: npt.ArrayLike) -> tuple
     >>> print(f"{r_squared:.3f} {p:.3f}")
     0.990 0.010
     """
-    from scipy.stats import f
-
     x, y = np.asarray(regressors, np.float64), np.asarray(outcome, np.float64)
     spare = len(x) - x.shape[1] - 1
     if spare < 1 or not np.ptp(y) > 0:
@@ -74,4 +68,4 @@ def joint_regression(regressors: npt.ArrayLike, outcome: npt.ArrayLike) -> tuple
         return 0.0, math.nan
     if left < 1e-12:
         return 1.0, 0.0
-    return 1.0 - left, float(f.sf((1.0 - left) / free / (left / (len(x) - rank)), free, len(x) - rank))
+    return 1.0 - left, float(stats.f.sf((1.0 - left) / free / (left / (len(x) - rank)), free, len(x) - rank))

@@ -267,9 +267,7 @@ class SubjectResult:
         return sum(recording.seizures_skipped for recording in self.recordings)
 
 
-def read_result(
-    folder: str | os.PathLike[str], reference: SeizureEvents | str | os.PathLike[str] | None = None
-) -> RecordingResult:
+def read_result(folder: str | Path, reference: SeizureEvents | str | Path | None = None) -> RecordingResult:
     """Read a saved detection, for scoring.
 
     Parameters

@@ -6,7 +6,7 @@ Scores by event and by second ("sample") are computed by `timescoring`, the libr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.detection.rules import PAPER_REFERENCE_GAP, RULES
-from mvpa_ts.ieeg.events import clip_events, merge_events
+from mvpa_ts.ieeg.events import Intervals, clip_events, merge_events
 
 Mode = Literal["szcore", "paper"]
 
@@ -80,6 +80,16 @@ class Scores:
         return _ratio(self.reference, self.reference + self.false_positives + self.true_negatives)
 
     @property
+    def kappa(self) -> float:
+        """Cohen's kappa of samples; NaN for events, and where both say the same of all."""
+        both, false, neither = self.true_positives, self.false_positives, self.true_negatives
+        if neither is None:
+            return math.nan
+        missed = self.reference - both
+        chance = (both + missed) * (missed + neither) + (both + false) * (false + neither)
+        return _ratio(2.0 * (both * neither - missed * false), chance)
+
+    @property
     def false_positives_per_hour(self) -> float:
         """False detections in an hour, the unit of the paper."""
         return _ratio(self.false_positives, self.hours)
@@ -103,12 +113,7 @@ class Scores:
         )
 
 
-def score_events(
-    reference: Sequence[tuple[float, float]],
-    detected: Sequence[tuple[float, float]],
-    duration: float,
-    mode: Mode = "szcore",
-) -> Scores:
+def score_events(reference: Intervals, detected: Intervals, duration: float, mode: Mode = "szcore") -> Scores:
     """Score events: count the seizures that were found, and the false detections.
 
     A seizure is found if any detection overlaps the time from 30 s before it to 60 s after it.
@@ -152,12 +157,7 @@ def score_events(
     return Scores(int(result.refTrue), int(result.tp), int(result.fp), result.numSamples / result.fs / 3600)
 
 
-def score_seconds(
-    reference: Sequence[tuple[float, float]],
-    detected: Sequence[tuple[float, float]],
-    duration: float,
-    skipped: Sequence[tuple[float, float]] = (),
-) -> Scores:
+def score_seconds(reference: Intervals, detected: Intervals, duration: float, skipped: Intervals = ()) -> Scores:
     """Score every second of the recording as right or wrong: the sample scores of SzCORE.
 
     Parameters
@@ -210,7 +210,7 @@ def score_segments(labels: npt.ArrayLike, predictions: npt.ArrayLike, *, segment
     )
 
 
-def _annotation(events: Sequence[tuple[float, float]], duration: float) -> Any:
+def _annotation(events: Intervals, duration: float) -> Any:
     from timescoring.annotations import Annotation
 
     # 10 samples a second, the resolution at which timescoring compares events.

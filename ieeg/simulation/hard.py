@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import signal as scipy_signal
 
 from mvpa_ts.ieeg.recordings.recording import Signal
-from mvpa_ts.ieeg.simulation.source import Event, SimulatedSource
+from mvpa_ts.ieeg.simulation.source import SimulatedSource
 
 # Factor by which the gain drifts over a day, up and down.
 DAY_DRIFT = 5.0
@@ -85,46 +85,43 @@ class HardSource(SimulatedSource):
         gains = amplitude * self._traits.scale * np.exp(-0.5 * (distances / reach) ** 2)
         return np.where(distances < 3 * reach, gains, 0.0), distances
 
-    def _run(self, event: Event, rng: np.random.Generator) -> Signal:
+    def _run(self, start: float, t: NDArray[np.float64], rng: np.random.Generator) -> Signal:
         """The discharge of a seizure in as many neighbours, in all of them at once, unchanged as long as it lasts."""
         if self._discharge is None:
             (discharge,) = self._integrate(np.array([10.0]), self._generator(13))
             middle, half = discharge.shape[1] // 2, round(RUN_PERIOD * self.sfreq / 2)
             self._discharge = discharge[0, middle - half : middle + half]
-        length = round(event.duration * self.sfreq)
-        wave = np.resize(np.concatenate([self._discharge, self._discharge[::-1]]), length) * _envelope(length)
+        wave = np.resize(np.concatenate([self._discharge, self._discharge[::-1]]), len(t)) * _envelope(len(t))
         amplitude = rng.uniform(*SEIZURE_AMPLITUDE) * rng.uniform(0.8, 1.2)
         gains, _ = self._focus(rng.uniform(0, self.num_channels), rng.uniform(*SPREAD_CONTACTS), amplitude)
         return np.outer(gains, wave).astype(np.float32)
 
-    def _movement(self, event: Event, rng: np.random.Generator) -> Signal:
+    def _movement(self, start: float, t: NDArray[np.float64], rng: np.random.Generator) -> Signal:
         """Slow swings and fast activity in all channels at once."""
-        length = round(event.duration * self.sfreq)
-        noise = rng.standard_normal((self.num_channels + 1, length), np.float32)
+        noise = rng.standard_normal((self.num_channels + 1, len(t)), np.float32)
         noise = 0.6 * noise[:-1] + 0.8 * noise[-1]
         slow = scipy_signal.lfilter([0.02], [1.0, -0.98], noise, axis=1)
         fast = scipy_signal.sosfilt(scipy_signal.butter(2, 8.0, "highpass", fs=self.sfreq, output="sos"), noise, axis=1)
         wave = slow / slow.std() * rng.uniform(0.5, 1.0) + fast / fast.std() * rng.uniform(0.3, 1.0)
         gains = self._traits.scale * rng.uniform(*MOVEMENT) * rng.uniform(0.5, 1.5, self.num_channels)
-        return (gains[:, None] * wave * _envelope(length)).astype(np.float32)
+        return (gains[:, None] * wave * _envelope(len(t))).astype(np.float32)
 
-    def _amplifier(self, event: Event, rng: np.random.Generator) -> Signal:
+    def _amplifier(self, start: float, t: NDArray[np.float64], rng: np.random.Generator) -> Signal:
         """The background, again: the gain is higher for a while."""
-        start = round(event.start * self.sfreq)
-        length = round(event.duration * self.sfreq)
-        return (rng.uniform(0.5, 2.0) * self._background(start, start + length) * _envelope(length)).astype(np.float32)
+        first = round(start * self.sfreq)
+        background = self._background(first, first + len(t))
+        return (rng.uniform(0.5, 2.0) * background * _envelope(len(t))).astype(np.float32)
 
-    def _spindle(self, event: Event, rng: np.random.Generator) -> Signal:
+    def _spindle(self, start: float, t: NDArray[np.float64], rng: np.random.Generator) -> Signal:
         """Twelve to fifteen hertz for a second, in all channels of one side."""
-        t = np.arange(round(event.duration * self.sfreq)) / self.sfreq
         wave = np.sin(2 * np.pi * rng.uniform(11.0, 15.0) * t + rng.uniform(0, 2 * np.pi)) * np.sin(np.pi * t / t[-1])
         gains = self._traits.scale * rng.uniform(0.8, 2.0) * rng.uniform(0.2, 1.0, self.num_channels)
         return np.outer(gains, wave).astype(np.float32)
 
-    def _train(self, event: Event, rng: np.random.Generator) -> Signal:
+    def _train(self, start: float, t: NDArray[np.float64], rng: np.random.Generator) -> Signal:
         """Spikes one after the other, where seizures begin."""
-        spike = self._spike(Event("spike", event.start, 0.6, event.index), rng)
-        x = np.zeros((self.num_channels, round(event.duration * self.sfreq)), np.float32)
+        spike = self._spike(start, t[: round(0.6 * self.sfreq)], rng)
+        x = np.zeros((self.num_channels, len(t)), np.float32)
         place = 0.0
         while (first := round(place * self.sfreq)) + spike.shape[1] < x.shape[1]:
             x[:, first : first + spike.shape[1]] += rng.uniform(0.5, 1.0) * spike

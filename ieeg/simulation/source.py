@@ -107,7 +107,8 @@ class SimulatedSource:
             # samples.
             if event.start + event.duration > begin:
                 render = getattr(self, f"_{event.kind}")  # such as `_rhythm`
-                self._add(x, start, event.start, render(event, self._generator(4, event.index)))
+                t = np.arange(round(event.duration * self.sfreq)) / self.sfreq
+                self._add(x, start, event.start, render(event.start, t, self._generator(4, event.index)))
         for i, (onset, offset) in enumerate(self.seizures):
             if onset < end and offset > begin:
                 self._add(x, start, onset, self._seizure(i))
@@ -212,9 +213,8 @@ class SimulatedSource:
             waveforms.append(wave.astype(np.float32))
         return waveforms
 
-    def _rhythm(self, event: Event, rng: np.random.Generator) -> Signal:
+    def _rhythm(self, start: float, t: NDArray[np.float64], rng: np.random.Generator) -> Signal:
         """A waxing and waning rhythm, sinusoidal to arched, around one channel."""
-        t = np.arange(round(event.duration * self.sfreq)) / self.sfreq
         frequency = np.exp(rng.uniform(np.log(3.0), np.log(22.0))) * (1 + rng.uniform(-0.15, 0.15) * t / t[-1])
         phase = 2 * np.pi * np.cumsum(frequency) / self.sfreq + rng.uniform(0, 2 * np.pi)
         wave = np.sin(phase) + rng.uniform(0, 0.4) * np.sin(2 * phase + 1.0)
@@ -223,28 +223,25 @@ class SimulatedSource:
         reach = _reach(rng, self.num_channels) * self._traits.scale
         return np.outer(reach * rng.uniform(*_RHYTHM_AMPLITUDE), wave / wave.std()).astype(np.float32)
 
-    def _muscle(self, event: Event, rng: np.random.Generator) -> Signal:
+    def _muscle(self, start: float, t: NDArray[np.float64], rng: np.random.Generator) -> Signal:
         """Noise above 20 Hz in most channels."""
-        length = round(event.duration * self.sfreq)
         low = min(20.0, 0.2 * self.sfreq)
         sections = scipy_signal.butter(2, low, "highpass", fs=self.sfreq, output="sos")
-        noise = scipy_signal.sosfilt(sections, rng.standard_normal((self.num_channels, length)), axis=1)
-        noise *= np.sin(np.pi * (np.arange(length) + 0.5) / length) ** 0.5
+        noise = scipy_signal.sosfilt(sections, rng.standard_normal((self.num_channels, len(t))), axis=1)
+        noise *= np.sin(np.pi * (np.arange(len(t)) + 0.5) / len(t)) ** 0.5
         gains = self._traits.scale * rng.uniform(*_MUSCLE_AMPLITUDE) * rng.uniform(0, 1, self.num_channels)
         return (gains[:, None] * noise).astype(np.float32)
 
-    def _pop(self, event: Event, rng: np.random.Generator) -> Signal:
+    def _pop(self, start: float, t: NDArray[np.float64], rng: np.random.Generator) -> Signal:
         """A step that decays."""
-        t = np.arange(round(event.duration * self.sfreq)) / self.sfreq
         x = np.zeros((self.num_channels, len(t)), np.float32)
         channel = rng.integers(self.num_channels)
         height = rng.choice([-1, 1]) * rng.uniform(*_POP_AMPLITUDE) * self._traits.scale[channel]
         x[channel] = height * np.exp(-t / rng.uniform(0.2, 0.8))
         return x
 
-    def _spike(self, event: Event, rng: np.random.Generator) -> Signal:
+    def _spike(self, start: float, t: NDArray[np.float64], rng: np.random.Generator) -> Signal:
         """A sharp wave of 70 ms and the slow wave after it, where seizures begin."""
-        t = np.arange(round(event.duration * self.sfreq)) / self.sfreq
         wave = np.exp(-(((t - 0.1) / 0.02) ** 2)) - 0.4 * np.exp(-(((t - 0.28) / 0.08) ** 2))
         gains = self._traits.zone * self._traits.scale * rng.uniform(*_SPIKE_AMPLITUDE)
         return np.outer(gains, wave).astype(np.float32)

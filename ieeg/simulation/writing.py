@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -22,7 +21,7 @@ Progress = Callable[[int], object]
 
 def write_swec(
     recording: AnyRecording,
-    folder: str | os.PathLike[str],
+    folder: str | Path,
     *,
     part_hours: float = 24.0,
     overwrite: bool = False,
@@ -70,11 +69,9 @@ def write_swec(
         raise FileExistsError(f"{target} exists already: remove it or write elsewhere")
     check_replaceable(target)
     rate = recording.sfreq if recording.sfreq in RATES else RATES[0]
-    settings = Preprocessing(sfreq=rate)
+    settings = Preprocessing(sfreq=rate, reference="median" if len(recording.channel_names) > 1 else None)
     if recording.preprocessed:
         settings = Preprocessing(sfreq=rate, band=None, notch=None, reference=None)
-    elif len(recording.channel_names) < 2:
-        settings = Preprocessing(sfreq=rate, reference=None)
     stream = PreprocessedSignal(recording, settings)
     channels, chunk = len(stream.channel_names), int(CHUNK_SECONDS * rate)
     part_samples = max(round(part_hours * 3600 * rate), 1)
@@ -86,7 +83,8 @@ def write_swec(
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     names = [f"{subject}_part_{number}.h5" for number in range(1, len(bounds))]
-    for name, start, stop in zip(names, bounds, bounds[1:], strict=False):
+    parts = [*zip(names, bounds, bounds[1:], strict=False)]
+    for name, start, stop in parts:
         with h5py.File(partial / name, "w") as file:
             _describe(file, rate, subject, channels)
             dataset = file.create_dataset(
@@ -106,7 +104,7 @@ def write_swec(
                     progress(round((high - low) / rate))
     # As the data set has it: the total file points at the parts and holds no samples.
     layout = h5py.VirtualLayout((channels, stream.num_samples), np.float32)
-    for name, start, stop in zip(names, bounds, bounds[1:], strict=False):
+    for name, start, stop in parts:
         layout[:, start:stop] = h5py.VirtualSource(name, SIGNAL, (channels, stop - start))
     with h5py.File(partial / f"{subject}_total.h5", "w", libver="latest") as file:
         _describe(file, rate, subject, channels)
@@ -139,7 +137,7 @@ def _describe(file: object, rate: float, subject: str, channels: int) -> None:
     file.attrs.update(sampling_rate=int(rate), patient=subject, channels=channels)  # type: ignore[attr-defined]
 
 
-def write_edf(recording: AnyRecording, path: str | os.PathLike[str]) -> Path:
+def write_edf(recording: AnyRecording, path: str | Path) -> Path:
     """Write a recording as an EDF+ file in µV, seizures as annotations.
 
     The library that writes EDF wants the whole signal, so it must fit into memory; for days write SWEC files.

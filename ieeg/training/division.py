@@ -109,13 +109,12 @@ def check_seizures(recordings: Sequence[Recording]) -> None:
     """Raise a ValueError that says how to annotate, where none of the recordings that train holds a seizure."""
     if any(item.seizures for item in recordings):
         return
-    names = [item.name for item in recordings]
     states = [f"{item.name}: {'none' if item.annotated else 'says nothing of seizures'}" for item in recordings[:10]]
     raise ValueError(
-        f"the training recordings hold no annotated seizure ({'; '.join(states)}{'; …' * (len(names) > 10)}). Annotate "
-        "the seizures in the files, or in a table beside each file, named as "
-        f"{names[0].removesuffix('_ieeg').removesuffix('_eeg')}_events.tsv, with the columns onset and duration in "
-        "seconds and trial_type (seizure)"
+        f"the training recordings hold no annotated seizure ({'; '.join(states)}{'; …' * (len(recordings) > 10)}). "
+        "Annotate the seizures in the files, or in a table beside each file, named as "
+        f"{recordings[0].name.removesuffix('_ieeg').removesuffix('_eeg')}_events.tsv, with the columns onset and "
+        "duration in seconds and trial_type (seizure)"
     )
 
 

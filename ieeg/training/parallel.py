@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,6 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_f
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
-from mvpa_ts.attention import MVPAttention
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
 _COLUMNS = ("attention.query", "attention.key", "attention.value", "attention.time_key", "attention.channel_key")
@@ -87,8 +87,7 @@ def divide_heads(model: MVPFormer, mesh: DeviceMesh) -> None:
             raise ValueError(f"{name} ({count}) must be a multiple of the mesh's 'tensor' size ({size})")
     for block in model.stack.blocks:
         parallelize_module(block, mesh, _PLAN)
-        attention = block.attention
-        assert isinstance(attention, MVPAttention)
+        attention: Any = block.attention
         for name in _BIASES:
             # One bias a head: it must lie where its head is.
             bias = distribute_tensor(getattr(attention, name).detach(), mesh, [Shard(0)])

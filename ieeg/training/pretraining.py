@@ -23,6 +23,8 @@ from mvpa_ts.weights import check_tensors
 __all__ = ["PretrainingModule", "info_nce", "load_pretrained", "measure_similarity"]
 
 _TINY = mvpformer_tiny()
+# What `predict_windows` gives: embeddings, predictions, and which tokens are real.
+Predicted = tuple[Tensor, Tensor, Tensor]
 
 
 class PretrainingModule(TrainingModule):
@@ -106,18 +108,13 @@ class PretrainingModule(TrainingModule):
     ) -> tuple[Tensor, Tensor, int]:
         """Compute InfoNCE of all windows, the share of predictions nearest to their target, and how many there are."""
         windows = batch["signal"].shape[2] // SEGMENT_SAMPLES - self.architecture.context
-        return self._contrast(batch, *predict_windows(self.model, batch, windows), generator, shared)
+        return self._contrast(batch, predict_windows(self.model, batch, windows), generator, shared)
 
     def _contrast(
-        self,
-        batch: Mapping[str, Any],
-        embeddings: Tensor,
-        prediction: Tensor,
-        real: Tensor,
-        generator: torch.Generator,
-        shared: int = 0,
+        self, batch: Mapping[str, Any], predicted: Predicted, generator: torch.Generator, shared: int = 0
     ) -> tuple[Tensor, Tensor, int]:
         """Compute loss, accuracy, and the number of predictions that they are means over."""
+        embeddings, prediction, real = predicted
         S = sum(prediction.shape[1:3])
         embeddings, real = embeddings[:, :S], real[:, :S]
         spans = Spans.of(_recordings(batch), batch["start"].to(embeddings.device), S)
@@ -157,11 +154,11 @@ class PretrainingModule(TrainingModule):
         """Compute loss and three-reference similarity of the first window of each span."""
         predicted = _predict_with_references(self.model, batch)
         generator = self.generator("validation", batch_idx, self.global_rank)
-        loss, accuracy, _ = self._contrast(batch, *predicted, generator)
+        loss, accuracy, _ = self._contrast(batch, predicted, generator)
         size = len(batch["signal"])
         self.log("validation/loss", loss, prog_bar=True, sync_dist=True, batch_size=size)
         self.log("validation/accuracy", accuracy, sync_dist=True, batch_size=size)
-        self._rows.append(_similarity_rows(batch, *predicted, generator))
+        self._rows.append(_similarity_rows(batch, predicted, generator))
 
     def on_validation_epoch_end(self) -> None:
         """Log mean similarities over all processes; `similarity` holds them by segment."""
@@ -194,7 +191,7 @@ class PretrainingModule(TrainingModule):
         load_pretrained(folder / "checkpoints" / "last.ckpt").save_pretrained(folder / "model")
 
 
-def predict_windows(model: MVPFormer, batch: Mapping[str, Any], windows: int) -> tuple[Tensor, Tensor, Tensor]:
+def predict_windows(model: MVPFormer, batch: Mapping[str, Any], windows: int) -> Predicted:
     """Predict in the first windows of a batch of spans; each segment is encoded once.
 
     Returns
@@ -235,12 +232,12 @@ def measure_similarity(model: MVPFormer, batches: Iterable[Mapping[str, Any]], s
         for number, batch in enumerate(batches):
             predicted = _predict_with_references(model, batch)
             generator = torch.Generator(predicted[0].device).manual_seed(stream_seed(seed, "references", number))
-            rows.append(_similarity_rows(batch, *predicted, generator))
+            rows.append(_similarity_rows(batch, predicted, generator))
     model.train(training)
     return similarity.Similarity(rows)
 
 
-def _predict_with_references(model: MVPFormer, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+def _predict_with_references(model: MVPFormer, batch: Mapping[str, Any]) -> Predicted:
     """Predict like `predict_windows`, in the first window only; two whole minutes follow each of its segments."""
     needed = model.config.context + similarity.TWO_MINUTES
     if (S := batch["signal"].shape[2] // SEGMENT_SAMPLES) < needed:
@@ -251,9 +248,8 @@ def _predict_with_references(model: MVPFormer, batch: Mapping[str, Any]) -> tupl
     return predict_windows(model, batch, 1)
 
 
-def _similarity_rows(
-    batch: Mapping[str, Any], embeddings: Tensor, prediction: Tensor, real: Tensor, generator: torch.Generator
-) -> similarity.Rows:
+def _similarity_rows(batch: Mapping[str, Any], predicted: Predicted, generator: torch.Generator) -> similarity.Rows:
+    embeddings, prediction, real = predicted
     measured = similarity.three_reference_similarity(prediction, embeddings, real=real, generator=generator)
     return similarity.rows_of(measured, batch["ictal"], batch["subject"], _names(batch), batch["start"])
 

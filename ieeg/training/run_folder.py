@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger
+from tqdm import tqdm
 
 from mvpa_ts.checks import keep_whole, warn
 from mvpa_ts.files import write_csv
 from mvpa_ts.ieeg.model.seen_subjects import save_training_subjects
 from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
 from mvpa_ts.ieeg.training.loggers import InterruptibleTensorBoard
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
-
-    from mvpa_ts.ieeg.training.module import TrainingModule
+from mvpa_ts.ieeg.training.module import TrainingModule
 
 LAST = "last"
 
@@ -91,7 +88,7 @@ class TrainingFiles:
         return {
             "callbacks": [
                 checkpoint,
-                FinalFiles(self.folder, self.checkpoint),
+                FinalFiles(self),
                 *([StepProgressBar()] if progress else []),
             ],
             "logger": [losses, InterruptibleTensorBoard(self.folder, name="tensorboard")],
@@ -130,29 +127,28 @@ class StepProgressBar(TQDMProgressBar):
 class FinalFiles(Callback):
     """Writes model/ after training, and similarity.csv and similarity.png after validation."""
 
-    def __init__(self, folder: Path, checkpoint: Path) -> None:
-        self.folder = folder
-        self.checkpoint = checkpoint
+    def __init__(self, files: TrainingFiles) -> None:
+        self.files = files
 
     def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
         """Write table and plot of the three-reference similarity, see `mvpa_ts.ieeg.training.similarity`."""
         similarity = getattr(module, "similarity", None)
         if trainer.sanity_checking or not trainer.is_global_zero or similarity is None or similarity.segments.empty:
             return
-        write_csv(self.folder / "similarity.csv", similarity.table())
-        similarity.plot(self.folder / "similarity.png", f"step {trainer.global_step}")
+        write_csv(self.files.folder / "similarity.csv", similarity.table())
+        similarity.plot(self.files.folder / "similarity.png", f"step {trainer.global_step}")
 
     def on_fit_end(self, trainer: Trainer, module: TrainingModule) -> None:
         """Write the last checkpoint, and the weights as safetensors."""
-        trainer.save_checkpoint(self.checkpoint)
+        trainer.save_checkpoint(self.files.checkpoint)
         if not trainer.is_global_zero:
             return
         # FSDP may save one file a process, which no single process can read as a model.
-        if self.checkpoint.is_dir():
+        if self.files.checkpoint.is_dir():
             warn(
-                f"{self.checkpoint} is in parts, one for each process, so no model/ is written: docs/scaling.md says "
-                "how to merge them"
+                f"{self.files.checkpoint} is in parts, one for each process, so no model/ is written: docs/scaling.md "
+                "says how to merge them"
             )
             return
-        module.export(self.folder)
-        save_training_subjects(self.folder / "model", module.training_subjects(), module.training_recordings())
+        module.export(self.files.folder)
+        save_training_subjects(self.files.folder / "model", module.training_subjects(), module.training_recordings())

@@ -12,18 +12,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import torch
+from scipy import stats
 from torch import Tensor
 from torch.nn import functional as F
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.figures import BLUE, RED, literal, save_figure, styled
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 REFERENCES = ("true", "two_step", "random")
 STATES = ("interictal", "boundary", "ictal")
@@ -165,8 +165,6 @@ class Similarity:
     """
 
     def __init__(self, rows: Sequence[Rows]) -> None:
-        import pandas as pd
-
         facts = ["subject", "recording", "start"]
         # Rows of segments, not means of batches: subjects have different numbers of segments, and each counts once in
         # the end.
@@ -187,11 +185,8 @@ class Similarity:
 
     def overall(self) -> pd.DataFrame:
         """Average over subjects for each state, and for all segments of a subject together (state "all")."""
-        import pandas as pd
-
         each = self.segments.groupby("subject")[[*REFERENCES]].mean().assign(state="all").reset_index()
-        both = pd.concat([each, self.table()])
-        grouped = both.groupby("state")[[*REFERENCES]]
+        grouped = pd.concat([each, self.table()]).groupby("state")[[*REFERENCES]]
         result = grouped.mean()
         result.insert(0, "subjects", grouped.size())
         return result.reindex([state for state in ("all", *STATES) if state in result.index]).reset_index()
@@ -212,8 +207,6 @@ class Similarity:
     @styled
     def plot(self, path: str | Path, title: str = "") -> None:
         """Plot bars of the three references by state with a dot for each subject, and beside them each subject."""
-        import matplotlib.pyplot as plt
-
         colours = dict(zip(REFERENCES, (BLUE, RED, "#9a9a9a"), strict=True))
         table, overall = self.table(), self.overall().set_index("state")
         states = [state for state in STATES if state in overall.index]
@@ -243,8 +236,6 @@ class Similarity:
 
 def signed_rank(first: Sequence[float], second: Sequence[float]) -> SignedRank:
     """Test first − second by Wilcoxon's signed ranks, two-sided; exact up to 50 pairs without ties."""
-    from scipy import stats
-
     difference = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
     n = len(difference)
     if n == 0:
@@ -275,8 +266,6 @@ def compare_models(models: Mapping[str, Similarity], against: str | None = None)
     ValueError
         There are fewer than two models, or none of them is `against`.
     """
-    import pandas as pd
-
     if len(models) < 2:
         raise ValueError(f"models must hold at least two models, because they are compared in pairs, got {[*models]}")
     margins = {}

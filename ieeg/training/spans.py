@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from einops import rearrange
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from mvpa_ts.attention.functional import merged_mask
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES, SEGMENT_SECONDS
-from mvpa_ts.ieeg.events import segment_labels
+from mvpa_ts.ieeg.events import Flags, segment_labels
 from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS, NUM_BANDS, band_log_power
 from mvpa_ts.ieeg.model.wavelet import wavedec
 from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments, SegmentsInMemory
@@ -138,7 +137,7 @@ class SpanDataset(Dataset[dict[str, Any]]):
         self.spans = tuple(spans)
         self.subjects = tuple(self.segments[span.recording].subject for span in spans)
         targets = [label & ~bad for label, bad in zip(self._labels, self._bad, strict=True)]
-        self.ictal: NDArray[np.bool_] = np.array([targets[s.recording][s.first : s.last].any() for s in spans])
+        self.ictal: Flags = np.array([targets[s.recording][s.first : s.last].any() for s in spans])
         self._used: OrderedDict[int, None] = OrderedDict()
         self._following = 0
 

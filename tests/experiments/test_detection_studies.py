@@ -169,7 +169,7 @@ class TestStudy:
             return seconds, np.where((seconds == 0) | ((seconds >= 5) & (signal[0] == 2)), np.nan, found)
 
         published = SimpleNamespace(predict_channel_seizure_probability=traces)
-        monkeypatch.setitem(sys.modules, "brainmaze_eeg_models", SimpleNamespace(seizure=published))
+        monkeypatch.setitem(sys.modules, "brainmaze_eeg_models", SimpleNamespace(seizure=published, __spec__=""))
         monkeypatch.setitem(sys.modules, "brainmaze_eeg_models.seizure", published)
         channels = np.outer([1.0, 2.0], np.ones(15 * 512))
         recording = Recording.from_array(channels, 512.0, ["A1", "A2"], "µV", preprocessed=True)

@@ -6,7 +6,6 @@ from scipy.signal import welch
 
 from mvpa_ts.ieeg import simulate_recording
 from mvpa_ts.ieeg.simulation.hard import HardSource
-from mvpa_ts.ieeg.simulation.source import Event
 from mvpa_ts.ieeg.simulation.subject import Difficulty
 
 
@@ -39,7 +38,7 @@ def test_a_seizure_begins_at_one_contact_and_reaches_neighbours_later():
 
 def test_a_harmless_run_has_the_spectrum_of_a_seizure_and_begins_in_all_its_contacts_at_once():
     source = bare("S1")
-    run = source._run(Event("run", 0.0, 30.0, 0), np.random.default_rng(0))
+    run = source._run(0.0, np.arange(7680) / 256.0, np.random.default_rng(0))
     strongest = int(np.abs(run).max(1).argmax())
     shapes = np.corrcoef(run[np.abs(run).max(1) > 0])
     np.testing.assert_allclose(shapes, 1.0, atol=1e-5)
