@@ -77,6 +77,8 @@ def main(arguments: list[str]) -> None:
         raise CommandError("--calibration sets the threshold: leave --threshold out")
     if options.calibration and options.rules is not None:
         raise CommandError("--calibration sets the rules: leave --rules out, or calibrate with --rules")
+    if options.calibration and options.score_bad:
+        raise CommandError("--calibration promises nothing for stretches marked BAD_: leave --score-bad out")
     options.rules = options.rules or "szcore"
     if options.jobs < 1:
         raise CommandError(f"--jobs must be at least 1, got {options.jobs}")

@@ -72,7 +72,7 @@ def _timeline(options: Any) -> Figure:
 
 
 def _traces(options: Any) -> Figure:
-    from mvpa_ts.ieeg.detection.detection import read_detection
+    from mvpa_ts.ieeg.detection.detection import detection_of
     from mvpa_ts.ieeg.detection.plots import plot_traces
 
     segments = _segments(options)
@@ -85,7 +85,7 @@ def _traces(options: Any) -> Figure:
             f"--onset must be from 0 to the end of the recording, got {options.onset:g} s: "
             f"the recording lasts {segments.recording.duration:.1f} s"
         )
-    events = read_detection(options.detection).events if options.detection else []
+    events = detection_of(segments.recording, options.detection).events if options.detection else []
     return plot_traces(segments, options.onset, end, events, segments.recording.seizures)
 
 

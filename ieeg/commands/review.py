@@ -25,17 +25,12 @@ Example: mvpformer review night.edf results/night --until 3600
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(arguments)
-    from mvpa_ts.ieeg.detection.detection import read_detection
+    from mvpa_ts.ieeg.detection.detection import detection_of
     from mvpa_ts.ieeg.detection.review import REVIEWED, review
 
     reading = common.reading_options(options)
     recording, words = read_recording(options.recording, **reading), reading["seizure_words"]
-    detection = read_detection(options.detection)
-    if detection.provenance.recording != recording.name or abs(detection.duration - recording.duration) > 0.01:
-        raise CommandError(
-            f"{options.detection} is a detection of another recording: of {detection.provenance.recording} "
-            f"({detection.duration:g} s), not of {recording.name} ({recording.duration:g} s)"
-        )
+    detection = detection_of(recording, options.detection)
     show = None
     if options.no_window:
         table = Path(options.detection) / REVIEWED
@@ -96,5 +91,5 @@ def train_again(arguments: list[str]) -> None:
     reviews = [load_review(folder, reading["seizure_words"]) for folder in options.from_review]
     recordings = [read_recording(file, **reading) for file in options.recordings]
     retrain(options.model, [*zip(reviews, recordings, strict=True)], options.output)
-    events = counted(sum(len(item.events) for item in reviews), "reviewed event")
+    events = counted(sum(onset < item.until for item in reviews for onset, _ in item.events), "reviewed event")
     print(f"trained on {events}; next: mvpformer detect FILE --model {options.output}/model -o results")

@@ -259,7 +259,9 @@ def calibrate_scores(
     """As `calibrate`, from the probabilities and starts of quiet recordings."""
     _check_promise(per_day, confidence)
     values = [(np.asarray(p, dtype=np.float64), np.asarray(s, dtype=np.float64)) for p, s in scores]
-    hours = sum(np.count_nonzero(~np.isnan(p)) for p, _ in values) * SEGMENT_SECONDS / 3600
+    # The last segment of a recording overlaps the one before, and an hour counts once.
+    until_next = [np.diff(s[~np.isnan(p)], append=math.inf) for p, s in values]
+    hours = float(sum(np.minimum(steps, SEGMENT_SECONDS).sum() for steps in until_next)) / 3600
     expected = per_day * hours / 24  # quiet events if the rate is just what is promised
     if stats.gamma.cdf(expected, 1) < confidence - ROUNDING:
         least = -math.log1p(-confidence)
@@ -277,20 +279,23 @@ def calibrate_scores(
     if threshold >= 1.0:
         warn("the threshold is 1, which no segment exceeds: quiet segments have a probability of 1")
     alarms = sum(len(probabilities_to_events(p, s, chosen)) for p, s in values)
-    return Calibration(per_day, float(stats.gamma.cdf(expected, events)), float(hours), alarms, chosen)
+    return Calibration(per_day, float(stats.gamma.cdf(expected, events)), hours, alarms, chosen)
 
 
 def _highest_with(values: Sequence[tuple[Floats, Floats]], events: int, rules: EventRules) -> float:
     """Highest score that as a threshold lets fewer than `events` through, while the next lower score lets that many.
 
-    From the top, because lower thresholds may join two events: the first one from above is an order statistic.
+    From the top, because lower thresholds may join two events: the first one from above is an order statistic. If none
+    lets so many through, it is the highest of those with the most: lower ones only join events.
     """
     everything = np.concatenate([p for p, _ in values])
     candidates = np.unique(everything[~np.isnan(everything)])[::-1]
+    most, best = 0, candidates[0]
     for higher, lower in itertools.pairwise(candidates):
         lowered = replace(rules, threshold=float(lower))
         # Recordings without a positive segment have no event.
         count = sum(len(probabilities_to_events(p, s, lowered)) for p, s in values if np.any(p > lower))
         if count >= events:
             return float(higher)
-    return float(candidates[-1])
+        most, best = max((most, best), (count, lower), key=lambda pair: pair[0])
+    return float(best)

@@ -22,6 +22,7 @@ from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
 from mvpa_ts.ieeg.events import Flags, Floats, Intervals, SeizureEvents, segment_labels
 from mvpa_ts.ieeg.recordings.channels import plain_name
 from mvpa_ts.ieeg.recordings.events_table import read_seizures, write_events
+from mvpa_ts.ieeg.recordings.recording import Recording
 
 if TYPE_CHECKING:
     import mne
@@ -418,3 +419,14 @@ def read_detection(folder: str | Path) -> Detection:
         ),
         read_seizures(reference, recording["duration"]) if reference.is_file() else None,
     )
+
+
+def detection_of(recording: Recording, folder: str | Path) -> Detection:
+    """A saved detection of this recording; a ValueError where it is of another."""
+    detection = read_detection(folder)
+    if detection.provenance.recording != recording.name or abs(detection.duration - recording.duration) > 0.01:
+        raise ValueError(
+            f"{folder} is a detection of another recording: of {detection.provenance.recording} "
+            f"({detection.duration:g} s), not of {recording.name} ({recording.duration:g} s)"
+        )
+    return detection

@@ -87,7 +87,7 @@ class TrainingFeatures:
             missing = "without a seizure" if label.any() else "in a seizure"
             raise ValueError(
                 f"line length and regression learn from segments with and without seizure, and no training segment "
-                f"with a signal is {missing}: add such a recording to recordings (--data.recordings)"
+                f"with a signal is {missing}: add such a recording (--data.recordings, with --from-review --recordings)"
             )
         return cls(features[scored], lengths[scored], label, stretch[scored])
 

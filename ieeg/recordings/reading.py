@@ -38,6 +38,7 @@ from mvpa_ts.ieeg.recordings.finding import (
 from mvpa_ts.ieeg.recordings.guards import LeftOutWarning, check_regular, damage_is_an_error, warn_left_out
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts, real_numbers, with_notes
+from mvpa_ts.ieeg.recordings.seizure_words import is_background, is_seizure
 from mvpa_ts.ieeg.recordings.units import known_unit, stated_units, types_by_units, with_units_of_table
 
 if TYPE_CHECKING:
@@ -407,6 +408,10 @@ def _sidecar_seizures(
     if (levels := bids.sidecar(path, location, "events.json")) is not None:
         warn_of_codes(levels, [text for _, _, text in events], path.name, words)
     seizures = stated_seizures(events, duration, open_seconds, path.name, words=words)
+    if seizures is None and any(is_seizure(text, words) for _, _, text in events):
+        # The table knows of one somewhere. What the file says of none is not believed.
+        texts = [str(mark["description"]) for mark in raw.annotations]
+        raw.annotations.delete([number for number, text in enumerate(texts) if is_background(text)])
     if seizures is not None:
         warn_of_other_seizures(own, seizures, duration, table, words)
     return seizures

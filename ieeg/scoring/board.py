@@ -57,7 +57,7 @@ class Added(Baseline):
 
     def probabilities(self, segments: Segments, first: int = 0) -> Iterator[npt.NDArray[np.float64]]:
         """See `Baseline.probabilities`."""
-        values = np.asarray(self.score(segments.recording, segments.starts), dtype=np.float64)
+        values = np.asarray(self.score(segments.recording, segments.starts.copy()), dtype=np.float64)
         scored = values[~np.isnan(values)] if values.shape == segments.starts.shape else np.array([math.inf])
         if ((scored < 0) | (scored > 1)).any():
             raise ValueError(

@@ -61,6 +61,22 @@ def test_with_events_far_apart_the_threshold_is_an_order_statistic():
     assert calibration.rules.merge_gap == SZCORE.merge_gap
 
 
+@pytest.mark.parametrize("rules", ["paper", "szcore"])
+def test_where_lower_thresholds_only_join_events_none_is_taken(rules):
+    random, starts = np.random.default_rng(0), 5.0 * np.arange(1440)
+    nights = [(random.beta(1, 30, 1440), starts) for _ in range(2)]
+    calibration = calibrate_scores(nights, 800.0, rules=RULES[rules])
+    alarms = [event for night in nights for event in probabilities_to_events(*night, calibration.rules)]
+    assert len(alarms) == calibration.alarms
+    # Before, nearly everything was one alarm.
+    assert sum(offset - onset for onset, offset in alarms) < 0.8 * 14400
+
+
+def test_the_overlap_of_the_last_segment_counts_once():
+    clip = (np.zeros(2), np.array([0.0, 1.0]))  # 6 s
+    assert calibrate_scores([clip] * 600, 60.0, rules=SZCORE).hours == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize(
     ("hours", "rate", "possible"), [(10, 6.0, True), (9, 6.0, False), (55, 1.0, True), (50, 1.0, False)]
 )
@@ -176,6 +192,8 @@ def test_detect_takes_what_calibrate_wrote_and_no_other_model(tmp_path, capsys):
     assert "the calibration is of another detector than demo" in capsys.readouterr().err
     assert main([*detect, *options, "--rules", "paper"]) == 1
     assert "--calibration sets the rules" in capsys.readouterr().err
+    assert main([*detect, *options, "--score-bad"]) == 1
+    assert "--calibration promises nothing for stretches marked BAD_" in capsys.readouterr().err
     for other in (["--preprocessing", '{"notch": 50}'], ["--channels", quiet.channel_names[0]]):
         assert main([*detect, *options, *other]) == 1
         assert "take the same preprocessing and channels, or calibrate with these" in capsys.readouterr().err

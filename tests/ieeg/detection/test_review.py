@@ -116,11 +116,14 @@ def test_the_commands(tmp_path, capsys):
     assert main([*train, "--output", str(file)]) == 1
     assert "night.edf is a file: name a folder" in capsys.readouterr().err
     assert main([*train, "--output", str(tmp_path / "new")]) == 0
-    assert "trained on 2 reviewed events" in capsys.readouterr().out
+    inside = sum(onset < 230 for onset, _ in made_up.seizures)
+    assert f"trained on {inside} reviewed event" in capsys.readouterr().out
     assert (tmp_path / "new" / "model" / "regression.json").is_file()
     other = tmp_path / "other.edf"
     write_edf(recording(sfreq=256.0), other)
     assert main(["review", str(other), str(folder), "--no-window"]) == 1
+    assert "is a detection of another recording: of night" in capsys.readouterr().err
+    assert main(["plot", "traces", str(other), "--detection", str(folder), "-o", str(tmp_path / "traces.png")]) == 1
     assert "is a detection of another recording: of night" in capsys.readouterr().err
     two = ["finetune", "--from-review", str(folder), "--recordings", str(file), str(other), "--model", "demo"]
     assert main([*two, "--output", str(tmp_path / "x")]) == 1

@@ -694,3 +694,12 @@ def test_channels_of_an_array_are_sorted_as_all_are():
     recording = Recording.from_array(x, 512.0, ["L10", "A1", "L2"], "µV")
     assert recording.channel_names == ("A1", "L2", "L10")
     np.testing.assert_allclose(recording.read(0, 5120), x[[1, 2, 0]], rtol=1e-6)
+
+
+def test_an_end_without_a_start_is_no_word_of_none(tmp_path):
+    quiet = simulate_recording("S01", num_channels=2, duration=60.0, num_seizures=0, sfreq=256.0)
+    write_edf(quiet, tmp_path / "night.edf")  # which states bckg
+    assert read_recording(tmp_path / "night.edf").annotated
+    (tmp_path / "night_events.tsv").write_text("onset\tduration\ttrial_type\n20\t0\tseizure end\n", encoding="utf-8")
+    with pytest.warns(UserWarning, match="the end of a seizure at 20 s has no start"):
+        assert not read_recording(tmp_path / "night.edf").annotated

@@ -54,6 +54,16 @@ def test_scores_as_counted_by_hand():
     }
 
 
+def test_a_detector_may_change_the_starts_that_it_is_given():
+    def in_samples(recording, starts):
+        starts *= recording.sfreq
+        return ((starts + 5 * recording.sfreq > 100 * recording.sfreq) & (starts < 130 * recording.sfreq)).astype(float)
+
+    rows = board(recordings()[:2], {"own": detector("own", in_samples), "told": detector("told", seconds_of(100, 130))})
+    assert rows.rows.drop(columns="detector").drop_duplicates().shape[0] == 1
+    assert rows.rows["event F1"][0] == 1.0
+
+
 def test_a_stretch_that_is_marked_bad_is_no_time_in_which_an_event_could_be_false():
     night = simulate_recording("S02", num_channels=2, duration=600.0, num_seizures=0).with_seizures([])
     night.bad_spans = ((300.0, 600.0),)

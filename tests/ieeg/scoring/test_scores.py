@@ -91,6 +91,13 @@ def test_szcore_scores_are_timescorings(seed):
     np.testing.assert_allclose(got, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("onset", [2033.0, 2033.8, 1871.3])
+def test_an_event_of_five_minutes_is_one(onset):
+    event = [(onset, onset + 300.0)]
+    assert score_events(event, [], 3600.0).reference == 1
+    assert score_events([], event, 3600.0).false_positives == 1
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_seconds_and_segments_match_counting_one_by_one(seed):
     generator = np.random.default_rng(seed)
