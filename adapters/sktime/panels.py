@@ -61,41 +61,6 @@ class PanelEstimator(DictOptions):
     _groups = staticmethod(panel_groups)
     _renamed: ClassVar[dict[str, str]] = {"validate_every": "evaluate_every"}
 
-    def __init__(
-        self,
-        dim: int = 64,
-        num_layers: int = 2,
-        components: Sequence[str] = ("content", "time", "channel"),
-        dropout: float = 0.1,
-        kernel_features: int = 5000,
-        max_steps: int | None = None,
-        learning_rate: float = 0.003,
-        augment: bool = False,
-        validation_fraction: float = 0.2,
-        num_networks: int = 2,
-        network: dict[str, Any] | None = None,
-        training: dict[str, Any] | None = None,
-        random_state: Any = None,
-        device: str = "cpu",
-        verbose: bool = False,
-    ) -> None:
-        self.dim = dim
-        self.num_layers = num_layers
-        self.components = components
-        self.dropout = dropout
-        self.kernel_features = kernel_features
-        self.max_steps = max_steps
-        self.learning_rate = learning_rate
-        self.augment = augment
-        self.validation_fraction = validation_fraction
-        self.num_networks = num_networks
-        self.network = network
-        self.training = training
-        self.random_state = random_state
-        self.device = device
-        self.verbose = verbose
-        super().__init__()
-
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn asks an estimator: its searches, scores and pipelines then take this one."""
         from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags

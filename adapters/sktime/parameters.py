@@ -76,6 +76,11 @@ class DictOptions(BaseEstimator):
         cls._refuse_fields(parameters)
         return super().__new__(cls)
 
+    def _keep(self, given: Mapping[str, Any]) -> None:
+        """Keep what the constructor was given under the names of its parameters, where hosts look for them."""
+        vars(self).update({name: given[name] for name in self.get_param_names()})
+        super().__init__()
+
     @classmethod
     def _refuse_fields(cls, parameters: Mapping[str, Any]) -> None:
         # The core is imported only where a name is wrong.
