@@ -126,12 +126,10 @@ class FeatureScaling(Scaling):
     @classmethod
     def of(cls, *tables: np.ndarray) -> FeatureScaling:
         """From the values [n, F] of one table, or of several together, that are not NaN."""
-        scaling = Scaling.of(*tables)
-        values = np.concatenate(tables)
-        empty = np.isnan(values).all(0)
-        lower = np.where(np.isnan(values), np.inf, values).min(0, initial=np.inf)
-        upper = np.where(np.isnan(values), -np.inf, values).max(0, initial=-np.inf)
-        return cls(scaling.location, scaling.scale, np.where(empty, 0.0, lower), np.where(empty, 0.0, upper))
+        scaling, values = Scaling.of(*tables), np.concatenate(tables)
+        # Both pass over NaN, and give it for a column without a value.
+        lower, upper = (extreme.reduce(values, axis=0, initial=np.nan) for extreme in (np.fmin, np.fmax))
+        return cls(scaling.location, scaling.scale, np.nan_to_num(lower), np.nan_to_num(upper))
 
     def wider(self, other: FeatureScaling) -> FeatureScaling:
         """The same scaling for the values of both trainings."""
@@ -160,14 +158,15 @@ class FeatureScaling(Scaling):
             far.append((column, float(values[row, column]), float(distance)))
         return far
 
-
-def far_words(name: Any, value: float, distance: float, lower: float, upper: float) -> str:
-    """A warning of a feature that lies far from what was trained."""
-    away = f"{distance:.3g} times that range away" if np.isfinite(distance) else "and never varied"
-    return (
-        f"column {name!r} reaches {value:.6g}, where training saw {lower:.6g} to {upper:.6g}, {away}: it is read at "
-        "most half a range beyond, because what lies further was never learnt"
-    )
+    def far_words(self, values: np.ndarray, names: Sequence[Any]) -> Iterator[str]:
+        """A warning for each feature of [n, F], by its name, that lies far from what was trained."""
+        for column, value, distance in self.beyond(values):
+            away = f"{distance:.3g} times that range away" if np.isfinite(distance) else "and never varied"
+            yield (
+                f"column {names[column]!r} reaches {value:.6g}, where training saw {self.lower[column]:.6g} to "
+                f"{self.upper[column]:.6g}, {away}: it is read at most half a range beyond, because what lies further "
+                "was never learnt"
+            )
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import threading
@@ -31,7 +32,6 @@ from mvpa_ts.forecasting.series import CORRELATION, SeriesBook, Words, plain, ro
 from mvpa_ts.random_state import OwnRandomState
 
 SERIES = Words(remedy="add them, or give those of another panel to finetune(channel_positions=…)")
-_OF_FINETUNE = ("n_series", "max_steps", "learning_rate", "channel_order", "channel_positions")
 _SEEDING = threading.Lock()
 _LEAST_SERIES = 3  # that show what is usual
 _ALIKE = 2.0  # a panel whose values are so many times larger or smaller is of another kind
@@ -164,7 +164,7 @@ class PanelModel(HostOverrides):
         `NeuralForecast.load` hands its options on to this.
         """
         # The host would hand them to the constructor beside the saved ones, which Python refuses.
-        changes = {name: options.pop(name) for name in _OF_FINETUNE if name in options}
+        changes = {name: options.pop(name) for name in inspect.signature(cls.finetune).parameters if name in options}
         return super().load(path, allow_pickle, trust_remote, **options).finetune(**changes)
 
     def finetune(
@@ -546,7 +546,7 @@ class PanelModel(HostOverrides):
 
     def on_validation_start(self) -> None:
         """Validate the average."""
-        self._training.exchange()
+        self._training.average.exchange()
 
     def on_validation_end(self) -> None:
         """Go on training the weights."""
@@ -574,6 +574,12 @@ def inputs_of(batch: dict[str, Any], order: Tensor) -> tuple[Tensor, Tensor, Ten
             "series must have no NaN, which this host does not mark as missing: in darts fill_missing_values"
         )
     return x[..., order], observed[..., order], historic, future
+
+
+def arguments_of(host: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that a class of the host takes by name, among the arguments that a class of ours was made with."""
+    names = inspect.signature(host.__init__).parameters.keys() - {"self", "trainer_kwargs"}  # type: ignore[misc]
+    return {name: value for name, value in given.items() if name in names}
 
 
 def register(name: str, model: type[nn.Module]) -> None:

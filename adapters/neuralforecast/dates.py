@@ -247,9 +247,7 @@ def pandas_frequency(freq: Any) -> Any:
     if not isinstance(freq, str):
         return freq
     if re.fullmatch(r"(\d+(ns|us|ms|s|m|h|d|w))+", freq):
-        steps = re.findall(r"(\d+)(ns|us|ms|s|m|h|d|w)", freq)
-        units = {"m": "min", "d": "D", "w": "W"}
-        return sum((pd.Timedelta(int(count), units.get(unit, unit)) for count, unit in steps), pd.Timedelta(0))
+        return pd.Timedelta(freq.replace("d", "D").replace("w", "W"))
     # Of these pandas has others of the same name, or none.
     return None if re.fullmatch(r"(\d+(ns|us|ms|s|m|h|d|w|mo|q|y|i))+(_saturating)?", freq) else freq
 

@@ -19,7 +19,7 @@ from neuralforecast.losses.pytorch import MAE, MSE, RMSE
 from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast import losses
-from mvpa_ts.adapters.neuralforecast.base_model import FittedSeries, PanelModel, PanelView, inputs_of
+from mvpa_ts.adapters.neuralforecast.base_model import FittedSeries, PanelModel, PanelView, arguments_of, inputs_of
 from mvpa_ts.adapters.neuralforecast.panel import Panel, whole_positions
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import MOVED, Group, check_objects, check_whole, forecasting_config, meant, refuse_fields
@@ -257,21 +257,7 @@ class MVPA(PanelModel):
                     f"scaler_type={scaler_type!r}, exclude_insample_y={exclude_insample_y}, loss={type(loss).__name__}"
                 )
 
-        super().__init__(
-            h=h, input_size=input_size, n_series=n_series, futr_exog_list=futr_exog_list,
-            hist_exog_list=hist_exog_list, stat_exog_list=stat_exog_list, cat_exog_list=cat_exog_list,
-            categorical_cardinalities=categorical_cardinalities, cat_emb_dim=cat_emb_dim,
-            exclude_insample_y=exclude_insample_y, loss=loss, valid_loss=valid_loss, max_steps=max_steps,
-            learning_rate=learning_rate, num_lr_decays=num_lr_decays,
-            early_stop_patience_steps=early_stop_patience_steps, val_monitor=val_monitor,
-            val_check_steps=val_check_steps, batch_size=batch_size, valid_batch_size=valid_batch_size,
-            windows_batch_size=windows_batch_size, inference_windows_batch_size=inference_windows_batch_size,
-            start_padding_enabled=start_padding_enabled,
-            training_data_availability_threshold=training_data_availability_threshold, step_size=step_size,
-            scaler_type=scaler, random_seed=random_seed, drop_last_loader=drop_last_loader, alias=alias,
-            optimizer=optimizer, optimizer_kwargs=optimizer_kwargs, lr_scheduler=lr_scheduler,
-            lr_scheduler_kwargs=lr_scheduler_kwargs, dataloader_kwargs=dataloader_kwargs, **trainer_kwargs,
-        )  # fmt: skip
+        super().__init__(**{**arguments_of(BaseModel, locals()), "scaler_type": scaler}, **trainer_kwargs)
         self.cycle_column, self.individual, self.bounded = cycle_column, individual, bounded
         if isinstance(bounded, (tuple, list)):
             raise ValueError(

@@ -17,7 +17,7 @@ from torch import Tensor
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_dates, check_twice, warn_of_rounding
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.forecasting.series import check_names
-from mvpa_ts.windows import FeatureScaling, Scaling, Series, Windows, far_words, observed_range, series_windows
+from mvpa_ts.windows import FeatureScaling, Scaling, Series, Windows, observed_range, series_windows
 
 # Three decimal places below the largest number of float32, for sums and differences.
 LARGEST = 1e33
@@ -294,8 +294,8 @@ class Panel:
         last = self.dataset.indptr[1:]
         for name, values in self._features_of(list(scales), last - self.unseen - lookback, last):
             scaling = FeatureScaling(*np.array(scales[name])[:, None])
-            for _, value, distance in scaling.beyond(values[:, None].astype(float)):
-                warn(far_words(name, value, distance, *scales[name][2:]))
+            for words in scaling.far_words(values[:, None].astype(float), [name]):
+                warn(words)
 
     def _features_of(
         self, names: Sequence[str], first: np.ndarray | None, last: np.ndarray
@@ -320,7 +320,7 @@ class Panel:
         if not self.in_memory:
             raise ValueError(f"bounded=True {_IN_FILES}")
         values = torch.tensor(self.rows(), dtype=torch.float32)
-        return observed_range(values.nan_to_num(0.0), ~values.isnan())
+        return observed_range(values, ~values.isnan())
 
     def windows(
         self, explained: np.ndarray | float = 0.0, *, lookback: int, horizon: int, cycle_column: str | None

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 from neuralforecast.common._base_model import BaseModel
-from neuralforecast.losses.pytorch import MAE, MSE, RMSE, HuberMQLoss, HuberQLoss, IQLoss, MQLoss, QuantileLoss
+from neuralforecast.losses.pytorch import MAE, MSE, RMSE, HuberQLoss, IQLoss, QuantileLoss
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvpa_ts.adapters.neuralforecast import losses
-from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, inputs_of
+from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, arguments_of, inputs_of
 from mvpa_ts.adapters.neuralforecast.model import MVPA, NETWORK, RENAMED, check_names, check_schedule, training_of
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
@@ -142,13 +142,7 @@ class PretrainedMVPA(PanelModel):
         season = checked_season(season)
         # Refused here, not in a forecast.
         bounds_of(bounded, torch.zeros(1, 1, 1), torch.zeros(1, 1, 1, dtype=torch.bool))
-        super().__init__(
-            h=h, input_size=input_size, n_series=n_series, loss=loss, valid_loss=valid_loss, max_steps=max_steps,
-            learning_rate=learning_rate, val_check_steps=val_check_steps, batch_size=batch_size,
-            valid_batch_size=valid_batch_size, windows_batch_size=windows_batch_size,
-            inference_windows_batch_size=inference_windows_batch_size, num_lr_decays=num_lr_decays,
-            start_padding_enabled=start_padding_enabled, **options,
-        )  # fmt: skip
+        super().__init__(**arguments_of(BaseModel, locals()), **options)
         # Saved as a number, so that a file does not change its meaning with the shipped network.
         self.hparams["input_size"] = input_size
         self._set_book(channel_order, channel_positions, n_series)
@@ -265,8 +259,8 @@ def _refuse(options: Mapping[str, Any]) -> None:
 
 def _levels(loss: nn.Module) -> tuple[float, ...] | None:
     """Quantiles that a loss of the host wants, in its order; of a point those of mean or median; None for others."""
-    if isinstance(loss, (MQLoss, HuberMQLoss)):
-        return tuple(round(float(level), 6) for level in loss.quantiles)
+    if (levels := losses.levels(loss)) is not None:
+        return tuple(round(float(level), 6) for level in levels)
     if isinstance(loss, IQLoss):  # a quantile that is drawn anew
         return None
     if isinstance(loss, (QuantileLoss, HuberQLoss)):

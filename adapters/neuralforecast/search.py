@@ -34,7 +34,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from torch import nn
 
-from mvpa_ts.adapters.neuralforecast.base_model import SERIES, register
+from mvpa_ts.adapters.neuralforecast.base_model import SERIES, arguments_of, register
 from mvpa_ts.adapters.neuralforecast.model import FITTED_COPY, MVPA
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.options import check_objects, check_whole
@@ -176,12 +176,8 @@ class AutoMVPA(BaseAuto):
             raise ValueError(f'pruner needs backend="optuna", got {backend!r}: give Ray a scheduler in ray_options')
         if config is None:
             config = self.get_default_config(h=h, backend=backend, n_series=n_series)
-        super().__init__(
-            cls_model=MVPA, h=h, loss=MAE() if loss is None else loss, valid_loss=valid_loss,
-            config=_with_series(config, n_series), search_alg=search_alg, num_samples=num_samples,
-            time_budget=time_budget, refit_with_val=refit_with_val, verbose=verbose, alias=alias, backend=backend,
-            callbacks=callbacks, ray_options=ray_options, optuna_options=optuna_options,
-        )  # fmt: skip
+        config, loss = _with_series(config, n_series), MAE() if loss is None else loss
+        super().__init__(cls_model=MVPA, **arguments_of(BaseAuto, locals()))
         check_flags(self, "refit_with_val", "verbose")
         self.pruner, self.n_series = pruner, n_series
         self.storage, self.study_name = storage, study_name

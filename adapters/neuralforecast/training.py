@@ -45,7 +45,7 @@ class HostTraining:
         self.validated: Callable[[int, float], None] | None = None
         self.best_loss = math.inf  # of the validation whose weights were kept; without early stopping it stays
         self.prepare(None, None)
-        self._average = WeightAverage(nn.Module(), None)  # nothing to exchange before a training
+        self.average = WeightAverage(nn.Module(), None)  # nothing to exchange before a training
         self._best: list[Tensor] | None = None  # weights of the best validation
         self._target: tuple[Tensor, Tensor] | None = None
         self._forecast: Tensor | None = None  # of the last step, [B, h, N, m]
@@ -65,7 +65,7 @@ class HostTraining:
     def begin(self, model: nn.Module) -> None:
         """Start a new average."""
         settings = self.settings
-        self._average = WeightAverage(model, settings.weight_averaging, warm_up=settings.averaging_warm_up)
+        self.average = WeightAverage(model, settings.weight_averaging, warm_up=settings.averaging_warm_up)
         self._averaged_steps = 0
         self._clock = TrainingClock(_SHORTER)
         self._best, self.best_loss = None, math.inf
@@ -75,11 +75,7 @@ class HostTraining:
         self._clock.after_step(steps, all_steps)
         if steps > self._averaged_steps:  # else gradients are still being accumulated
             self._averaged_steps = steps
-            self._average.update()
-
-    def exchange(self) -> None:
-        """Swap the weights and their average, before a validation and after it."""
-        self._average.exchange()
+            self.average.update()
 
     def after_validation(self, model: Any) -> None:
         """Note the loss of the average, and go on training the weights."""
@@ -89,14 +85,14 @@ class HostTraining:
         if loss is not None and model.early_stop_patience_steps > 0 and float(loss) < self.best_loss:
             self.best_loss = float(loss)
             self._best = [weight.detach().clone() for weight in model.parameters()]
-        self.exchange()
+        self.average.exchange()
         if self.validated is not None and loss is not None:
             self.validated(trainer.global_step, float(loss))
 
     @torch.no_grad()
     def end(self, model: nn.Module) -> None:
         """Keep the average, or that of the best validation."""
-        self._average.keep()
+        self.average.keep()
         if self._best is not None:
             for weight, best in zip(model.parameters(), self._best, strict=True):
                 weight.copy_(best)

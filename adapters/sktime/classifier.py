@@ -86,11 +86,7 @@ class MVPAClassifier(PanelEstimator, BaseClassifier):
         device: str = "cpu",
         verbose: bool = False,
     ) -> None:
-        self.class_weight = class_weight
-        super().__init__(
-            dim, num_layers, components, dropout, kernel_features, max_steps, learning_rate, augment,
-            validation_fraction, num_networks, network, training, random_state, device, verbose,
-        )  # fmt: skip
+        self._keep(locals())
 
     def _fit(self, X: list[pd.DataFrame], y: np.ndarray) -> MVPAClassifier:
         from mvpa_ts.classification import fit_classifier

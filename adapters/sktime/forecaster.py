@@ -141,30 +141,7 @@ class MVPAForecaster(DictOptions, Pretraining):
         device: str = "cpu",
         verbose: bool = False,
     ) -> None:
-        self.input_size = input_size
-        self.patch_length = patch_length
-        self.dim = dim
-        self.num_heads = num_heads
-        self.num_layers = num_layers
-        self.components = components
-        self.dropout = dropout
-        self.channel_window = channel_window
-        self.channel_order = channel_order
-        self.channel_positions = channel_positions
-        self.sp = sp
-        self.individual = individual
-        self.bounded = bounded
-        self.quantiles = quantiles
-        self.max_steps = max_steps
-        self.learning_rate = learning_rate
-        self.network = network
-        self.training = training
-        self.pretrained = pretrained
-        self.finetune_steps = finetune_steps
-        self.random_state = random_state
-        self.device = device
-        self.verbose = verbose
-        super().__init__()
+        self._keep(locals())
         self._y = self._X = None  # for those who switch the host's own store on
         if pretrained is not None and not finetune_steps:  # else it is trained for the steps of fh
             self.set_tags(**{"requires-fh-in-fit": False})

@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 
 from mvpa_ts.adapters.options import Group, host_words
-from mvpa_ts.adapters.sktime.files import check_folder
-from mvpa_ts.adapters.sktime.parameters import DictOptions, checked_device, seed_of
+from mvpa_ts.adapters.sktime.parameters import DictOptions, check_folder, checked_device, seed_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.checks import check_flags, warn
 from mvpa_ts.files import read_config
@@ -33,9 +32,10 @@ NETWORK_ELSEWHERE = {name: f"it is the parameter {name}" for name in _SIZES} | {
     **dict.fromkeys(("num_channels", "length"), "it follows from X"),
     "num_classes": "it follows from y",
 }
-TRAINING_ELSEWHERE = {field: f"it is the parameter {name}" for field, name in HOST_NAMES.items()} | {
-    "learning_rate": "it is the parameter learning_rate",
-    "num_networks": "it is the parameter num_networks",
+# Fields of ClassificationTraining that are parameters of both estimators.
+_TRAINING = ("steps", "learning_rate", "validation", "num_networks")
+TRAINING_ELSEWHERE = {
+    **{field: f"it is the parameter {HOST_NAMES.get(field, field)}" for field in (*_TRAINING, "class_weights")},
     **dict.fromkeys(("augmentation", "kernel_augmentation", "kernel_copies"), "augment switches it"),
 }
 # Channels for each step of the longest series. Of the sets in the UEA archive, InsectWingbeat has most: 200 channels,
@@ -60,41 +60,6 @@ class PanelEstimator(DictOptions):
     _tags: ClassVar[dict[str, Any]] = {"X_inner_mtype": "df-list", "capability:unequal_length": True}
     _groups = staticmethod(panel_groups)
     _renamed: ClassVar[dict[str, str]] = {"validate_every": "evaluate_every"}
-
-    def __init__(
-        self,
-        dim: int = 64,
-        num_layers: int = 2,
-        components: Sequence[str] = ("content", "time", "channel"),
-        dropout: float = 0.1,
-        kernel_features: int = 5000,
-        max_steps: int | None = None,
-        learning_rate: float = 0.003,
-        augment: bool = False,
-        validation_fraction: float = 0.2,
-        num_networks: int = 2,
-        network: dict[str, Any] | None = None,
-        training: dict[str, Any] | None = None,
-        random_state: Any = None,
-        device: str = "cpu",
-        verbose: bool = False,
-    ) -> None:
-        self.dim = dim
-        self.num_layers = num_layers
-        self.components = components
-        self.dropout = dropout
-        self.kernel_features = kernel_features
-        self.max_steps = max_steps
-        self.learning_rate = learning_rate
-        self.augment = augment
-        self.validation_fraction = validation_fraction
-        self.num_networks = num_networks
-        self.network = network
-        self.training = training
-        self.random_state = random_state
-        self.device = device
-        self.verbose = verbose
-        super().__init__()
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn asks an estimator: its searches, scores and pipelines then take this one."""
@@ -253,16 +218,9 @@ def training_of(parameters: Mapping[str, Any], **others: Any) -> ClassificationT
     check_flags(SimpleNamespace(**parameters), "augment")
     unchanged: dict[str, Any] = {} if parameters["augment"] else {"augmentation": UNCHANGED, "kernel_copies": 0}
     options = panel_groups()[1].checked(parameters["training"])
+    given = {field: parameters[HOST_NAMES.get(field, field)] for field in _TRAINING}
     with host_words(HOST_NAMES):
-        return ClassificationTraining(
-            steps=parameters["max_steps"],
-            learning_rate=parameters["learning_rate"],
-            validation=parameters["validation_fraction"],
-            num_networks=parameters["num_networks"],
-            **unchanged,
-            **options,
-            **others,
-        )
+        return ClassificationTraining(**given, **unchanged, **options, **others)
 
 
 def _check_targets(y: Any, kind: str) -> None:

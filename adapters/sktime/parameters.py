@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -76,6 +77,11 @@ class DictOptions(BaseEstimator):
         cls._refuse_fields(parameters)
         return super().__new__(cls)
 
+    def _keep(self, given: Mapping[str, Any]) -> None:
+        """Keep what a constructor was given, its `locals()`, under the names of its parameters: hosts look there."""
+        vars(self).update({name: value for name, value in given.items() if name != "self"})
+        super().__init__()
+
     @classmethod
     def _refuse_fields(cls, parameters: Mapping[str, Any]) -> None:
         # The core is imported only where a name is wrong.
@@ -125,6 +131,16 @@ def checked_device(name: str) -> str:
     if not seen.get(kind, True):
         raise ValueError(f"device is {name!r}, but torch finds no such device on this machine: set device='cpu'")
     return name
+
+
+def check_folder(folder: str | Path, owner: str) -> None:
+    """Raise an error that says what a folder holds, if it is not of that kind of estimator, such as "forecaster"."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
+    holds = [kind for kind in ("forecaster", "classifier", "regressor") if (folder / f"{kind}.json").is_file()]
+    if holds and owner not in holds:
+        raise ValueError(f"{folder} holds a {holds[0]}: use MVPA{holds[0].title()}.from_files")
 
 
 def forecaster_groups() -> tuple[Group, Group]:

@@ -15,9 +15,8 @@ from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
 from mvpa_ts.adapters.options import host_words
 from mvpa_ts.adapters.sktime.columns import Columns, arranged, book_of
-from mvpa_ts.adapters.sktime.files import check_folder
 from mvpa_ts.adapters.sktime.frames import check_same_rows, check_table, columns_of, frequency_of, panel_of
-from mvpa_ts.adapters.sktime.parameters import checked_device, network_config, seed_of, training_of
+from mvpa_ts.adapters.sktime.parameters import check_folder, checked_device, network_config, seed_of, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, check_parameters, side_by_side
 from mvpa_ts.checks import keep_whole

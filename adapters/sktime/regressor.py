@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,26 @@ class MVPARegressor(PanelEstimator, BaseRegressor):
     >>> MVPARegressor(max_steps=2, kernel_features=500, random_state=0).fit(X, rates).predict(X).shape
     (20,)
     """
+
+    def __init__(
+        self,
+        dim: int = 64,
+        num_layers: int = 2,
+        components: Sequence[str] = ("content", "time", "channel"),
+        dropout: float = 0.1,
+        kernel_features: int = 5000,
+        max_steps: int | None = None,
+        learning_rate: float = 0.003,
+        augment: bool = False,
+        validation_fraction: float = 0.2,
+        num_networks: int = 2,
+        network: dict[str, Any] | None = None,
+        training: dict[str, Any] | None = None,
+        random_state: Any = None,
+        device: str = "cpu",
+        verbose: bool = False,
+    ) -> None:
+        self._keep(locals())
 
     def _fit(self, X: list[pd.DataFrame], y: np.ndarray) -> MVPARegressor:
         from mvpa_ts.classification import fit_regressor

@@ -13,12 +13,10 @@ if TYPE_CHECKING:
     from mvpa_ts.forecasting.pretrained.base import BaseForecaster
     from mvpa_ts.windows import Scaling, Series
 
-USED = frozenset(
-    {
-        "pretrained", "channel_order", "channel_positions", "bounded", "sp", "finetune_steps", "learning_rate",
-        "random_state", "device", "verbose",
-    }
-)  # fmt: skip
+USED = {
+    "pretrained", "channel_order", "channel_positions", "bounded", "sp", "finetune_steps", "learning_rate",
+    "random_state", "device", "verbose",
+}  # fmt: skip
 """Parameters of the forecaster that a shipped network uses."""
 
 

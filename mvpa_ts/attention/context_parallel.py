@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, distributed
 
 from mvpa_ts.attention.functional import COMPONENTS, check_call, checked_components, merged_mask
-from mvpa_ts.attention.problem import Problem
+from mvpa_ts.attention.problem import INPUTS, Problem
 from mvpa_ts.attention.separable import separable_attention
 
 
@@ -70,10 +70,12 @@ def context_parallel_attention(
     B, share, C = query.shape[:3]
     T = share * processes
     terms = checked_components(components)
-    check_call(
-        query, key, value, time_key, channel_key, (content_bias, time_bias, channel_bias), segments=T, causal=causal,
-        window=window, channel_distance=channel_distance, channel_window=channel_window, channel_beyond=channel_beyond,
-    )  # fmt: skip
+    options: dict[str, Any] = {
+        "causal": causal, "window": window, "dense_last_segment": dense_last_segment, "components": terms,
+        "channel_distance": channel_distance, "channel_window": channel_window,
+    }  # fmt: skip
+    tables_and_biases = (time_key, channel_key, content_bias, time_bias, channel_bias)
+    check_call((query, key, value, *tables_and_biases), options, channel_beyond, segments=T)
     seen = segments_read(share, processes, causal=causal)
     near = seen
     if "content" not in terms or window is not None:
@@ -85,28 +87,13 @@ def context_parallel_attention(
     else:
         query, key, value = (x.masked_fill(~real[..., None, None], 0.0) for x in (query, key, value))
         everywhere = [(0, T)] * processes
-        real = _Exchange.apply(real.to(torch.uint8), everywhere, group).bool()
-    dtype = query.dtype
+        real = _exchanged(real.to(torch.uint8), everywhere, group).bool()
+    # In the precision of the call first: less travels.
+    key, value = _exchanged(key.to(query.dtype), near, group), _exchanged(value.to(query.dtype), seen, group)
+    inputs = (query, key, value, *tables_and_biases)
+    tensors: dict[str, Any] = {name: x.to(query.dtype) for name, x in zip(INPUTS, inputs, strict=True)}
     output, _ = separable_attention(
-        Problem(
-            query=query,
-            key=_Exchange.apply(key.to(dtype), near, group),
-            value=_Exchange.apply(value.to(dtype), seen, group),
-            time_key=time_key.to(dtype),
-            channel_key=channel_key.to(dtype),
-            content_bias=content_bias.to(dtype),
-            time_bias=time_bias.to(dtype),
-            channel_bias=channel_bias.to(dtype),
-            real=real,
-            all_real=token_mask is None,
-            causal=causal,
-            window=window,
-            dense_last_segment=dense_last_segment,
-            components=terms,
-            channel_distance=channel_distance,
-            channel_window=channel_window,
-            first_segment=rank * share,
-        )
+        Problem(**tensors, **options, real=real, all_real=token_mask is None, first_segment=rank * share)
     )
     return output
 
@@ -135,48 +122,37 @@ def segments_read(
     return found
 
 
-class _Exchange(torch.autograd.Function):
+def _exchanged(x: Tensor, reads: list[tuple[int, int]], group: distributed.ProcessGroup | None) -> Tensor:
     """[B, share, ...] -> [B, T, ...] with the segments that this process reads, and zeros in place of others."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, reads: list[tuple[int, int]], group: distributed.ProcessGroup | None) -> Tensor:
-        ctx.reads, ctx.group, ctx.share = reads, group, x.shape[1]
-        sends, receives = _splits(x.shape[1], reads, group)
-        local = x.movedim(1, 0).contiguous()
-        found = _all_to_all(torch.cat([local[part] for part in sends]), sends, receives, group)
-        whole = local.new_zeros(x.shape[1] * len(reads), *local.shape[1:])
-        start, _ = reads[distributed.get_rank(group)]
-        whole[start : start + len(found)] = found
-        return whole.movedim(0, 1)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        sends, receives = _splits(ctx.share, ctx.reads, ctx.group)
-        start, stop = ctx.reads[distributed.get_rank(ctx.group)]
-        gradient = gradient.movedim(1, 0)
-        back = _all_to_all(gradient[start:stop].contiguous(), receives, sends, ctx.group)
-        found = gradient.new_zeros(ctx.share, *gradient.shape[1:])
-        for part, piece in zip(sends, back.split([part.stop - part.start for part in sends]), strict=True):
-            found[part] += piece
-        return found.movedim(0, 1), None, None
-
-
-def _splits(
-    share: int, reads: list[tuple[int, int]], group: distributed.ProcessGroup | None
-) -> tuple[list[slice], list[slice]]:
-    """What this process sends to each other, as slices of its segments, and what it receives from each."""
-    rank = distributed.get_rank(group)
+    share, rank, ranks = x.shape[1], distributed.get_rank(group), range(len(reads))
+    local = x.movedim(1, 0)
 
     def overlap(reader: int, holder: int) -> slice:
+        """What a process reads of what another holds, as segments of the latter."""
         start, stop = (min(max(edge - holder * share, 0), share) for edge in reads[reader])
         return slice(start, max(start, stop))
 
-    ranks = range(len(reads))
-    return [overlap(reader, rank) for reader in ranks], [overlap(rank, holder) for holder in ranks]
+    sent = [local[overlap(reader, rank)] for reader in ranks]
+    incoming = [len(local[overlap(rank, holder)]) for holder in ranks]
+    received = _AllToAll.apply(torch.cat(sent), [len(segments) for segments in sent], incoming, group)
+    whole = local.new_zeros(share * len(reads), *local.shape[1:])
+    start, _ = reads[rank]
+    whole[start : start + len(received)] = received
+    return whole.movedim(0, 1)
 
 
-def _all_to_all(x: Tensor, sends: list[slice], receives: list[slice], group: distributed.ProcessGroup | None) -> Tensor:
-    counts, incoming = ([part.stop - part.start for part in parts] for parts in (sends, receives))
-    found = x.new_empty(sum(incoming), *x.shape[1:])
-    distributed.all_to_all_single(found, x.contiguous(), incoming, counts, group=group)
-    return found
+class _AllToAll(torch.autograd.Function):
+    """So many rows of x to each process, and theirs to this one; gradients go back the same way."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, outgoing: list[int], incoming: list[int], group: distributed.ProcessGroup | None
+    ) -> Tensor:
+        ctx.way_back = incoming, outgoing, group
+        received = x.new_empty(sum(incoming), *x.shape[1:])
+        distributed.all_to_all_single(received, x.contiguous(), incoming, outgoing, group=group)
+        return received
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        return _AllToAll.apply(gradient, *ctx.way_back), None, None, None

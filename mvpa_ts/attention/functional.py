@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from mvpa_ts.attention.choice import NEEDS_REFERENCE, check_once, is_transformed, log_once, pick, why_not_triton
-from mvpa_ts.attention.problem import Problem
+from mvpa_ts.attention.problem import INPUTS, Problem
 
 Implementation = Literal["auto", "reference", "separable", "sdpa", "triton"]
 COMPONENTS = ("content", "time", "channel")
@@ -126,12 +126,13 @@ def mvpa_attention(
     >>> mvpa_attention(q, k, v, time_key, channel_key, u, v_bias, w, window=2).shape
     torch.Size([1, 6, 4, 2, 8])
     """
+    inputs: tuple[Tensor, ...] = (query, key, value, time_key, channel_key, content_bias, time_bias, channel_bias)
     terms = checked_components(components)
-    check_call(
-        query, key, value, time_key, channel_key, (content_bias, time_bias, channel_bias), segments=None, causal=causal,
-        window=window, channel_distance=channel_distance, channel_window=channel_window, channel_beyond=channel_beyond,
-        dropout=dropout, impl=impl,
-    )  # fmt: skip
+    options: dict[str, Any] = {
+        "causal": causal, "window": window, "dense_last_segment": dense_last_segment, "components": terms,
+        "channel_distance": channel_distance, "channel_window": channel_window,
+    }  # fmt: skip
+    check_call(inputs, options, channel_beyond, dropout=dropout, impl=impl)
     B, T, C = query.shape[:3]
 
     real = merged_mask((B, T, C), channel_mask, segment_mask, token_mask)
@@ -140,7 +141,7 @@ def mvpa_attention(
         real = torch.ones(B, T, C, dtype=torch.bool, device=query.device)
     else:
         unreal = ~real[..., None, None]
-        query, key, value = (tensor.masked_fill(unreal, 0.0) for tensor in (query, key, value))
+        inputs = (*(tensor.masked_fill(unreal, 0.0) for tensor in inputs[:3]), *inputs[3:])
 
     if dropout_masks is not None:
         check_mask("dropout_masks[0]", dropout_masks[0], (B, T))
@@ -148,27 +149,8 @@ def mvpa_attention(
     elif dropout > 0.0:
         dropout_masks = draw_dropout_masks(B, T, C, dropout, query.device, generator)
 
-    dtype = query.dtype
-    problem = Problem(
-        query=query,
-        key=key.to(dtype),
-        value=value.to(dtype),
-        time_key=time_key.to(dtype),
-        channel_key=channel_key.to(dtype),
-        content_bias=content_bias.to(dtype),
-        time_bias=time_bias.to(dtype),
-        channel_bias=channel_bias.to(dtype),
-        real=real,
-        all_real=all_real,
-        causal=causal,
-        window=window,
-        dense_last_segment=dense_last_segment,
-        components=terms,
-        channel_distance=channel_distance,
-        channel_window=channel_window,
-        dropout=dropout,
-        dropout_masks=dropout_masks,
-    )
+    tensors: dict[str, Any] = {name: x.to(query.dtype) for name, x in zip(INPUTS, inputs, strict=True)}
+    problem = Problem(**tensors, **options, real=real, all_real=all_real, dropout=dropout, dropout_masks=dropout_masks)
     if return_lse and impl == "sdpa":
         raise ValueError("return_lse must be False with impl='sdpa', whose kernels give no gradient of it: use another")
     output, lse = _implementation(impl, problem, return_lse)(problem)
@@ -176,38 +158,38 @@ def mvpa_attention(
     if output.dtype == torch.float32 and torch.is_autocast_enabled(device_type):
         output = output.to(torch.get_autocast_dtype(device_type))
     if len(terms) < len(COMPONENTS) and torch.is_grad_enabled() and not is_transformed():
-        inputs = (query, key, value, time_key, channel_key, content_bias, time_bias, channel_bias)
         output = _WithZeroGradients.apply(output, *inputs)
         lse = _WithZeroGradients.apply(lse, *inputs) if return_lse else lse
     return (output, lse) if return_lse else output
 
 
 def check_call(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    time_key: Tensor,
-    channel_key: Tensor,
-    biases: tuple[Tensor, Tensor, Tensor],
-    *,
-    segments: int | None,
-    causal: bool,
-    window: int | None,
-    channel_distance: str,
-    channel_window: int | None,
+    inputs: Sequence[Tensor],
+    options: Mapping[str, Any],
     channel_beyond: str,
+    *,
+    segments: int | None = None,
     dropout: float = 0.0,
     impl: str = "auto",
 ) -> None:
-    """Raise a ValueError for a tensor or an option that does not fit; `segments` where the query has but a part."""
+    """Raise a ValueError for a tensor or an option that does not fit; `segments` where the query has but a part.
+
+    The inputs are the tensors of `mvpa_attention` in its order, the options those of `Problem`.
+    """
+    for name, tensor in zip(INPUTS, inputs, strict=True):
+        if not isinstance(tensor, Tensor):
+            hint = "" if name in ("query", "key", "value") else "; if its term is not in components, pass zeros"
+            raise ValueError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}{hint}")
+    query, key, value, time_key, channel_key, *biases = inputs
     _check_tensors(query, key, value, biases)
     T, C = query.shape[1:3]
-    check_options(window, channel_distance, dropout, impl, channel_window)
+    channel_distance, channel_window = options["channel_distance"], options["channel_window"]
+    check_options(options["window"], channel_distance, dropout, impl, channel_window)
     if channel_window is not None and channel_window >= C:
         raise ValueError(f"channel_window must be None or from 1 to C - 1 = {C - 1} channels, got {channel_window}")
     if channel_beyond not in ("error", "clamp"):
         raise ValueError(f"channel_beyond must be 'error' or 'clamp', got {channel_beyond!r}")
-    _check_table("time_key", time_key, key, needed=segments or T, two_sided=not causal)
+    _check_table("time_key", time_key, key, needed=segments or T, two_sided=not options["causal"])
     needed = C if channel_beyond == "error" else 1
     _check_table("channel_key", channel_key, key, needed=needed, two_sided=channel_distance == "signed")
 
@@ -311,13 +293,7 @@ def _load(name: str) -> Callable[[Problem], tuple[Tensor, Tensor]]:
     return attention
 
 
-_UNUSED = "if its term is not in components, pass zeros"
-
-
-def _check_tensors(query: Tensor, key: Tensor, value: Tensor, biases: tuple[Tensor, Tensor, Tensor]) -> None:
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(tensor, Tensor):
-            raise ValueError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
+def _check_tensors(query: Tensor, key: Tensor, value: Tensor, biases: Sequence[Tensor]) -> None:
     if query.ndim != 5 or 0 in query.shape:
         raise ValueError(f"query must be [B, T, C, H, d] with no empty axis, got shape {tuple(query.shape)}")
     if not query.is_floating_point():
@@ -334,17 +310,13 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, biases: tuple[Tens
         raise ValueError(f"value must have the {H_kv} heads of key, got {value.shape[3]}")
     if H_kv == 0 or H % H_kv:
         raise ValueError(f"the heads of query ({H}) must be a multiple of the heads of key ({H_kv})")
-    for name, bias in zip(("content_bias", "time_bias", "channel_bias"), biases, strict=True):
-        if not isinstance(bias, Tensor):
-            raise ValueError(f"{name} must be a torch.Tensor, got {type(bias).__name__}; {_UNUSED}")
+    for name, bias in zip(INPUTS[5:], biases, strict=True):
         if bias.shape != (H_kv, d):
             raise ValueError(f"{name} must be [H_kv, d] = [{H_kv}, {d}], got shape {tuple(bias.shape)}")
 
 
 def _check_table(name: str, table: Tensor, key: Tensor, *, needed: int, two_sided: bool) -> None:
     H_kv, d = key.shape[3:]
-    if not isinstance(table, Tensor):
-        raise ValueError(f"{name} must be a torch.Tensor, got {type(table).__name__}; {_UNUSED}")
     if table.ndim != 3 or table.shape[1:] != (H_kv, d):
         raise ValueError(f"{name} must be [R, H_kv, d] = [R, {H_kv}, {d}], got shape {tuple(table.shape)}")
     rows = table.shape[0]

@@ -164,20 +164,16 @@ class MVPAttention(nn.Module):
         # Samples of one extent run together: the meaning of a released row moves with the sample's T and C. A graph
         # cannot depend on which these are, and takes one sample after the other.
         extents = torch.stack([extent(real.any(2)), extent(real.any(1))], dim=1)
+        codebooks = time_codebook, channel_codebook
         if torch.compiler.is_compiling():
             single = zip(x.split(1), real.split(1), extents, strict=True)
             return torch.cat(
-                [
-                    self._attend(sample, time_codebook, channel_codebook, (rows[0], rows[1]), sample_real, generator)
-                    for sample, sample_real, rows in single
-                ]
+                [self._attend(sample, *codebooks, (rows[0], rows[1]), mask, generator) for sample, mask, rows in single]
             )
         output = torch.zeros_like(x)
         for segments, channels in extents.unique(dim=0).tolist():
             samples = (extents == extents.new_tensor((segments, channels))).all(1).nonzero().squeeze(1)
-            part = self._attend(
-                x[samples], time_codebook, channel_codebook, (segments, channels), real[samples], generator
-            )
+            part = self._attend(x[samples], *codebooks, (segments, channels), real[samples], generator)
             output = output.to(part.dtype).index_copy(0, samples, part)
         return output
 
@@ -252,10 +248,7 @@ class MVPAttention(nn.Module):
             )
         if not cache.has_room:
             raise RuntimeError("call cache.advance() before each step: the cache has no room for a new segment")
-        query, key, value = (
-            rearrange(projection(x), "s c (h d) -> s c h d", d=self.head_dim)
-            for projection in (self.query, self.key, self.value)
-        )
+        query, key, value = self._projected(x)
         if query.dtype != cache.keys.dtype and not torch.is_autocast_enabled(query.device.type):
             raise ValueError(
                 f"the cache holds {cache.keys.dtype} and the newest segment is {query.dtype}: make a new cache after "
@@ -270,9 +263,7 @@ class MVPAttention(nn.Module):
                 cache.values[:, cache.seen],
                 cache.time_key,
                 cache.channel_key,
-                _local(self.content_bias),
-                _local(self.time_bias),
-                _local(self.channel_bias),
+                *self._biases(),
                 window=None if self.dense_last_segment and row == 0 else self.window,
                 components=self.components,
                 real=cache.real,
@@ -289,19 +280,11 @@ class MVPAttention(nn.Module):
         generator: torch.Generator | None,
     ) -> Tensor:
         T, C = x.shape[1:3]
-        query, key, value = (
-            rearrange(projection(x), "b t c (h d) -> b t c h d", d=self.head_dim)
-            for projection in (self.query, self.key, self.value)
-        )
         attended = functional.mvpa_attention(
-            query,
-            key,
-            value,
+            *self._projected(x),
             self._keys("time_codebook", time_codebook, T, extent[0], x),
             self._keys("channel_codebook", channel_codebook, C, extent[1], x),
-            _local(self.content_bias),
-            _local(self.time_bias),
-            _local(self.channel_bias),
+            *self._biases(),
             causal=self.causal,
             window=self.window,
             dense_last_segment=self.dense_last_segment,
@@ -315,6 +298,17 @@ class MVPAttention(nn.Module):
             impl=self.impl,
         )
         return self.output(rearrange(attended, "b t c h d -> b t c (h d)"))
+
+    def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [..., H, d], and keys and values [..., H_kv, d], of tokens [..., D]."""
+        query, key, value = (
+            rearrange(projection(x), "... (h d) -> ... h d", d=self.head_dim)
+            for projection in (self.query, self.key, self.value)
+        )
+        return query, key, value
+
+    def _biases(self) -> tuple[Tensor, Tensor, Tensor]:
+        return _local(self.content_bias), _local(self.time_bias), _local(self.channel_bias)
 
     def _keys(self, name: str, codebook: Tensor | None, size: int, extent: int | Tensor, like: Tensor) -> Tensor:
         """Keys [R, H_kv, d] of the codebook's `_rows`; of zeros where it is None because its term is off."""

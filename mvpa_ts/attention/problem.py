@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+INPUTS = ("query", "key", "value", "time_key", "channel_key", "content_bias", "time_bias", "channel_bias")
+
 
 @dataclass(frozen=True)
 class Problem:

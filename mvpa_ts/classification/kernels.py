@@ -43,10 +43,6 @@ class FixedKernels(nn.Module):
         For the channel subsets.
     """
 
-    patterns: Tensor
-    subsets: Tensor
-    thresholds: Tensor
-
     def __init__(self, num_channels: int, length: int, num_features: int, seed: int = 0) -> None:
         super().__init__()
         patterns = torch.full((_PATTERNS, _TAPS), -1.0)
@@ -63,9 +59,9 @@ class FixedKernels(nn.Module):
             chosen = torch.randperm(num_channels, generator=generator, device="cpu")[:size]
             subsets[dilation, row, chosen.to(subsets.device)] = True
         per_kernel = max(1, round(num_features / _PATTERNS / len(self.dilations)))
-        self.register_buffer("patterns", patterns, persistent=False)
-        self.register_buffer("subsets", subsets)
-        self.register_buffer("thresholds", torch.zeros(len(self.dilations), _PATTERNS, per_kernel))
+        self.patterns = nn.Buffer(patterns, persistent=False)
+        self.subsets = nn.Buffer(subsets)
+        self.thresholds = nn.Buffer(torch.zeros(len(self.dilations), _PATTERNS, per_kernel))
 
     @property
     def num_features(self) -> int:
@@ -148,11 +144,6 @@ class KernelPath(nn.Module):
         As in `FixedKernels`; the banks share the features.
     """
 
-    location: Tensor
-    scale: Tensor
-    weight: Tensor
-    bias: Tensor
-
     def __init__(self, num_channels: int, num_classes: int, length: int, num_features: int, seed: int = 0) -> None:
         super().__init__()
         self.level_bank = FixedKernels(num_channels, length, num_features // 2, seed=2 * seed)
@@ -161,10 +152,10 @@ class KernelPath(nn.Module):
         self.depth = max(1, min(4, int(math.log2(_INTERVAL_FEATURES / (2 * num_channels) + 1))))
         self.num_intervals = 2 * num_channels * (2**self.depth - 1)
         size = self.level_bank.num_features + self.shape_bank.num_features + self.num_intervals
-        self.register_buffer("location", torch.zeros(size))
-        self.register_buffer("scale", torch.ones(size))
-        self.register_buffer("weight", torch.zeros(num_classes, size))
-        self.register_buffer("bias", torch.zeros(num_classes))
+        self.location = nn.Buffer(torch.zeros(size))
+        self.scale = nn.Buffer(torch.ones(size))
+        self.weight = nn.Buffer(torch.zeros(num_classes, size))
+        self.bias = nn.Buffer(torch.zeros(num_classes))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map series x [B, L, C] and mask to logits [B, K], or to numbers [B, 1]."""

@@ -36,15 +36,13 @@ class ClassificationNetwork(nn.Module):
     torch.Size([8, 4])
     """
 
-    kernel_share: Tensor
-
     def __init__(self, config: ClassificationConfig, seed: int = 0) -> None:
         super().__init__()
         self.config = config
         self.attention = AttentionPath(config)
         self.kernels = None
         share = 0.5 if config.kernel_weight is None else config.kernel_weight
-        self.register_buffer("kernel_share", torch.tensor(share))
+        self.kernel_share = nn.Buffer(torch.tensor(share))
         if config.kernel_features and share > 0.0:
             self.kernels = KernelPath(
                 config.num_channels, config.num_classes, config.length, config.kernel_features, seed

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from mvpa_ts.windows import Scaling
 
@@ -42,14 +43,12 @@ class Scaler:
         Raises a ValueError that names series and channel of a value too far from the training data for float32.
         """
         scaling = Scaling(np.asarray(self.location), np.asarray(self.scale))
-        longest = max(values.shape[1] for values in series)
-        x = torch.zeros(len(series), longest, len(self.location))
-        mask = torch.zeros(x.shape, dtype=torch.bool)
-        for row, values in enumerate(series):
-            standard = torch.from_numpy(scaling.apply(values.T, f"channel {{}} of series[{row}]")).float()
-            mask[row, : len(standard)] = ~standard.isnan()
-            x[row, : len(standard)] = standard.nan_to_num(nan=0.0)
-        return x, mask
+        standard = [
+            torch.from_numpy(scaling.apply(values.T, f"channel {{}} of series[{row}]")).float()
+            for row, values in enumerate(series)
+        ]
+        x = pad_sequence(standard, batch_first=True, padding_value=torch.nan)
+        return x.nan_to_num(0.0), ~x.isnan()
 
 
 def checked_series(series: Sequence[Any], num_channels: int | None = None) -> list[np.ndarray]:

@@ -19,16 +19,7 @@ from mvpa_ts.forecasting.quantiles import LEVELS, checked_levels, start_in_order
 from mvpa_ts.forecasting.training import ForecasterTraining, train
 from mvpa_ts.random_state import OwnRandomState
 from mvpa_ts.weights import built_for, check_sizes, read_description, read_weights, save_model
-from mvpa_ts.windows import (
-    FeatureScaling,
-    Scaling,
-    Series,
-    Windows,
-    far_words,
-    last_window,
-    observed_range,
-    series_windows,
-)
+from mvpa_ts.windows import FeatureScaling, Scaling, Series, Windows, last_window, observed_range, series_windows
 
 _FORMAT = "mvpa-ts forecaster 1"
 _PARTS = {"train": "training", "validation": "validation"}
@@ -119,7 +110,11 @@ class FittedForecaster:
                 )
             if columns != (wanted := config.feature_sizes.future):
                 raise ValueError(f"features must have {wanted} columns (feature_sizes.future), got {columns}")
-        self._warn_of_features(series)
+        known = self.feature_scaling
+        if known is not None and series.features is not None:
+            read = series.features[max(0, len(series.values) - config.lookback) : len(series.values) + config.horizon]
+            for words in known.far_words(read, self.feature_names or range(len(known.lower))):
+                warn(words)
         scaling = Scaling.of(series.values) if scaling is None else scaling
         window = last_window(
             series,
@@ -131,16 +126,6 @@ class FittedForecaster:
         inputs, _, _ = next(replace(window, channel_inputs=channel_inputs or {}).batches(1))
         quantiles = self.network(**inputs)[0]
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
-
-    def _warn_of_features(self, series: Series) -> None:
-        """Warn of features that lie far from those of the training, in the rows that a forecast reads."""
-        known = self.feature_scaling
-        if known is None or series.features is None:
-            return
-        first, last = max(0, len(series.values) - self.config.lookback), len(series.values) + self.horizon
-        names = self.feature_names or range(len(known.lower))
-        for column, value, distance in known.beyond(series.features[first:last]):
-            warn(far_words(names[column], value, distance, known.lower[column], known.upper[column]))
 
     def to_files(self, folder: str | Path, beside: Mapping[str, str] | None = None) -> None:
         """Write `forecaster.json` and `forecaster.safetensors` into a folder, which is made if needed.
@@ -297,7 +282,7 @@ def fit_forecaster(
         if "bounds" in config.per_channel:
             values = [scaling.apply(each.values) for each, scaling in zip(series, scalings, strict=True)]
             stacked = torch.tensor(np.concatenate(values), dtype=torch.float32)
-            network.set_bounds(*observed_range(stacked.nan_to_num(0.0), ~stacked.isnan()))
+            network.set_bounds(*observed_range(stacked, ~stacked.isnan()))
         if trained:
             training = training if start is None else replace(training, ridge=None)
             windows = {name: chosen.to(device) for name, chosen in windows.items()}

@@ -11,17 +11,9 @@ def location_scale(x: Tensor, mask: Tensor | None, unit: Tensor | None = None) -
 
     A window that hardly varies has a deviation of some 0.003 `unit`, [C] or [B, 1, C], by default 1.
     """
-    if mask is None:
-        location = x.mean(1, keepdim=True)
-        centred = x - location
-    else:
-        count = mask.sum(1, keepdim=True).clamp(min=1)
-        location = x.sum(1, keepdim=True) / count
-        centred = (x - location).masked_fill(~mask, 0.0)
-    if unit is None:
-        unit = x.new_ones(())
-    squares = (centred / unit).square()
-    variance = squares.mean(1, keepdim=True) if mask is None else squares.sum(1, keepdim=True) / count
+    location, centred = _centred(x, mask)
+    unit = x.new_ones(()) if unit is None else unit
+    variance = _mean((centred / unit).square(), mask)
     return location.detach(), ((variance + 1e-5).sqrt() * unit).detach()
 
 
@@ -30,8 +22,17 @@ def unit_of_windows(x: Tensor, mask: Tensor | None) -> Tensor:
 
     For a constant window, a millionth of its size; for one of zeros next to nothing, so that it is forecast as zero.
     """
-    location = x.mean(1, keepdim=True) if mask is None else x.sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(1)
-    centred = x - location if mask is None else (x - location).masked_fill(~mask, 0.0)
+    _, centred = _centred(x, mask)
     unit = torch.maximum(1e-3 * centred.abs().amax(1, keepdim=True), 1e-6 * x.abs().amax(1, keepdim=True))
     # A power of two, by which numbers are divided without rounding.
     return unit.clamp(min=2.0**-100).log2().round().exp2().detach()
+
+
+def _mean(x: Tensor, mask: Tensor | None) -> Tensor:
+    return x.mean(1, keepdim=True) if mask is None else x.sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+def _centred(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The mean over the observed steps, [B, 1, C], and how far each of them lies from it, [B, L, C]."""
+    location = _mean(x, mask)
+    return location, x - location if mask is None else (x - location).masked_fill(~mask, 0.0)

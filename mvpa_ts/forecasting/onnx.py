@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,28 +14,22 @@ from torch import Tensor, nn
 
 from mvpa_ts._lazy import library_of
 from mvpa_ts.files import replaced
-
-if TYPE_CHECKING:
-    from mvpa_ts.forecasting.network.network import ForecastingNetwork
-    from mvpa_ts.windows import Scaling
+from mvpa_ts.forecasting.network.network import ForecastingNetwork
+from mvpa_ts.windows import Scaling
 
 
 class _Window(nn.Module):
     """From values in the user's units, columns in the user's order, to quantiles in both."""
-
-    location: Tensor
-    scale: Tensor
-    order: Tensor
 
     def __init__(
         self, network: ForecastingNetwork, scaling: Scaling, inputs: Mapping[str, Tensor], order: Sequence[int]
     ) -> None:
         super().__init__()
         self.network, self.inputs = network, dict(inputs)
-        self.register_buffer("location", torch.tensor(scaling.location))
-        self.register_buffer("scale", torch.tensor(scaling.scale))
-        self.register_buffer("order", torch.tensor(list(order)))
-        self.register_buffer("back", torch.tensor(np.argsort(order)))
+        self.location = nn.Buffer(torch.tensor(scaling.location))
+        self.scale = nn.Buffer(torch.tensor(scaling.scale))
+        self.order = nn.Buffer(torch.tensor(list(order)))
+        self.back = nn.Buffer(torch.tensor(np.argsort(order)))
 
     def forward(self, values: Tensor, phase: Tensor | None = None) -> Tensor:
         values = values[:, :, self.order]

@@ -142,9 +142,9 @@ def test_operators_are_registered_correctly():
     K, T, C, d = 2, 3, 4, 4
     shapes = [*3 * [(K, T, C, d)], (K, 2 * T - 1, d), (K, 2 * C - 1, d), *3 * [(K, 1, 1, d)]]
     tensors = [torch.randn(shape, requires_grad=True) for shape in shapes]
-    masks = torch.zeros(K, T, dtype=torch.bool), torch.zeros(K, C), None
+    masks = [torch.zeros(K, T, dtype=torch.bool), torch.zeros(K, C), None]
     for with_masks, window in itertools.product((False, True), (None, 1)):
-        others = (*(masks if with_masks else (None, None, None)), True, window, False, None, 0, 0)
+        others = (masks if with_masks else [], True, window, False, None, 0, 0)
         torch.library.opcheck(
-            operator.separable_attention, (*tensors, *others), test_utils=("test_schema", "test_faketensor")
+            operator.separable_attention, (tensors, *others), test_utils=("test_schema", "test_faketensor")
         )

@@ -134,9 +134,8 @@ def test_missing_targets_do_not_draw_forecasts_to_zero(design, size):
     limits = torch.tensor([[0, len(values)]]).expand(len(values) - LOOKBACK - HORIZON + 1, 2)
     windows = make_windows(values.masked_fill(~observed, 0.0), observed=observed, limits=limits)
     weights = module._ridge(*module._sums(design, size, [windows]), 0.01)
-    z, location, scale = next(module._inputs(make_windows(values)))
-    forecast = module._forecast(design, weights, z, location, scale)
-    (_, target, _), *_ = make_windows(values).batches(128)
+    rows, target, _ = next(module._batches(make_windows(values)))
+    forecast = module._forecast(design, weights, *rows)
     shown = target[:, :, 2]  # channel 2 is channel 1 four steps later, so six steps ahead are in what was read
     slope = (forecast[:, :, 2] * shown).sum() / shown.square().sum()
     assert 0.4 < observed[:, 2].float().mean() < 0.6

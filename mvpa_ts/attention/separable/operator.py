@@ -6,6 +6,7 @@ torch.compile sees a single operator, so one graph serves any number of segments
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,13 +16,13 @@ from mvpa_ts.attention.separable.products import faster_products
 from mvpa_ts.attention.separable.scores import Scores
 from mvpa_ts.attention.separable.scratch import Scratch
 from mvpa_ts.attention.separable.second_derivative import second_gradients
-from mvpa_ts.attention.separable.tiles import Block, Inputs, Masks, Options, cut_blocks, evenly_spaced, row_chunks
+from mvpa_ts.attention.separable.tiles import Inputs, Masks, Options, cut_blocks, evenly_spaced, row_chunks
 
 
 def attend(inputs: Inputs, masks: Masks | None, options: Options) -> tuple[Tensor, Tensor]:
     """Return the output [K, T, M, d] and the log-sum-exp of the logits [K, T, M], −∞ for queries without a key."""
     if torch.compiler.is_compiling():
-        return separable_attention(*inputs, *(masks or (None, None, None)), *options)
+        return separable_attention(list(inputs), list(masks or ()), *options)
     return _Attention.apply(*inputs, masks, options)
 
 
@@ -79,14 +80,11 @@ class _SecondGradients(torch.autograd.Function):
 def _forward(inputs: Inputs, masks: Masks | None, options: Options) -> tuple[Tensor, Tensor]:
     output = torch.empty_like(inputs.query)
     lse = inputs.query.new_empty(inputs.query.shape[:3])
-    blocks, inputs = cut_blocks(inputs, options), inputs.in_base_2()
-    with faster_products(inputs.query, _multiplications(inputs, blocks)), Scratch(inputs.query) as scratch:
-        for rows in row_chunks(inputs, blocks):
-            part, part_masks = inputs.rows(rows), masks and masks.rows(rows)
-            part_output, part_lse = output[rows], lse[rows]
-            for block in blocks:
-                queries = block.queries
-                Scores(part, part_masks, options, block, scratch).attend(part_output[:, queries], part_lse[:, queries])
+
+    def attend_part(scores: Scores, rows: slice, queries: slice) -> None:
+        scores.attend(output[rows, queries], lse[rows, queries])
+
+    _block_by_block(attend_part, inputs, masks, options)
     if masks is not None:
         # The logits of a query without a key have a finite offset, lower than any real logit.
         lse.masked_fill_(lse <= torch.finfo(lse.dtype).min / 8, -math.inf)
@@ -109,42 +107,34 @@ def _backward(
         # Queries without a key, and those that are not real, have −∞ here; their weights become zero.
         lse.masked_fill_(lse == -math.inf, math.inf)
     grads = Inputs(torch.empty_like(inputs.query), *(torch.zeros_like(tensor) for tensor in inputs[1:]))
-    blocks, inputs = cut_blocks(inputs, options), inputs.in_base_2()
-    with (
-        torch.autocast(output.device.type, enabled=False),
-        faster_products(inputs.query, _multiplications(inputs, blocks)),
-        Scratch(inputs.query) as scratch,
-    ):
-        for rows in row_chunks(inputs, blocks):
-            part, part_masks, part_grads = inputs.rows(rows), masks and masks.rows(rows), grads.rows(rows)
-            part_output, part_delta, part_lse = grad_output[rows], delta[rows], lse[rows]
-            for block in blocks:
-                queries = block.queries
-                Scores(part, part_masks, options, block, scratch).add_gradients(
-                    part_grads, part_output[:, queries], part_delta[:, queries], part_lse[:, queries]
-                )
+
+    def add_part(scores: Scores, rows: slice, queries: slice) -> None:
+        part = (rows, queries)
+        scores.add_gradients(grads.rows(rows), grad_output[part], delta[part], lse[part])
+
+    with torch.autocast(output.device.type, enabled=False):
+        _block_by_block(add_part, inputs, masks, options)
     return grads
 
 
-def _multiplications(inputs: Inputs, blocks: tuple[Block, ...]) -> int:
-    """How many a product of one block has."""
+def _block_by_block(
+    work: Callable[[Scores, slice, slice], None], inputs: Inputs, masks: Masks | None, options: Options
+) -> None:
+    """Call `work` with the scores of each block, and where its rows and queries lie in the output."""
+    blocks, inputs = cut_blocks(inputs, options), inputs.in_base_2()
     _, T, E, _ = inputs.key.shape
-    return inputs.query.numel() * T * E // len(blocks)
+    multiplications = inputs.query.numel() * T * E // len(blocks)  # of one product
+    with faster_products(inputs.query, multiplications), Scratch(inputs.query) as scratch:
+        for rows in row_chunks(inputs, blocks):
+            part, part_masks = inputs.rows(rows), masks and masks.rows(rows)
+            for block in blocks:
+                work(Scores(part, part_masks, options, block, scratch), rows, block.queries)
 
 
 @torch.library.custom_op("mvpa_ts::separable_attention", mutates_args=())
 def separable_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    time_table: Tensor,
-    channel_table: Tensor,
-    content_bias: Tensor,
-    time_bias: Tensor,
-    channel_bias: Tensor,
-    segments: Tensor | None,
-    channels: Tensor | None,
-    holes: Tensor | None,
+    inputs: Sequence[Tensor],
+    masks: Sequence[Tensor | None],
     causal: bool,
     window: int | None,
     dense_last_segment: bool,
@@ -152,14 +142,14 @@ def separable_attention(
     reach: int,
     first: int,
 ) -> tuple[Tensor, Tensor]:
-    """Do the work of `attend`; the arguments are the fields of `Inputs`, `Masks` and `Options`."""
-    tensors = (query, key, value, time_table, channel_table, content_bias, time_bias, channel_bias)
+    """Do the work of `attend`; tensors and settings are the fields of `Inputs`, `Masks` (or none) and `Options`."""
     options = Options(causal, window, dense_last_segment, channel_window, reach, first)
-    return _forward(Inputs(*tensors), _optional_masks(segments, channels, holes), options)
+    return _forward(Inputs(*inputs), _masks_of(masks), options)
 
 
 @separable_attention.register_fake
-def _(query: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+def _(inputs: Sequence[Tensor], *others: Any) -> tuple[Tensor, Tensor]:
+    query = inputs[0]
     return torch.empty_like(query), query.new_empty(query.shape[:3])
 
 
@@ -167,19 +157,10 @@ def _(query: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
 def separable_attention_backward(
     output_gradient: Tensor,
     lse_gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    time_table: Tensor,
-    channel_table: Tensor,
-    content_bias: Tensor,
-    time_bias: Tensor,
-    channel_bias: Tensor,
+    inputs: Sequence[Tensor],
     output: Tensor,
     lse: Tensor,
-    segments: Tensor | None,
-    channels: Tensor | None,
-    holes: Tensor | None,
+    masks: Sequence[Tensor | None],
     causal: bool,
     window: int | None,
     dense_last_segment: bool,
@@ -187,31 +168,30 @@ def separable_attention_backward(
     reach: int,
     first: int,
 ) -> list[Tensor]:
-    """Return the gradients of the first eight inputs of `separable_attention`."""
-    tensors = (query, key, value, time_table, channel_table, content_bias, time_bias, channel_bias)
-    masks = _optional_masks(segments, channels, holes)
+    """Return the gradients of the inputs of `separable_attention`."""
     options = Options(causal, window, dense_last_segment, channel_window, reach, first)
-    return list(_backward(output_gradient, lse_gradient, Inputs(*tensors), output, lse, masks, options))
+    return list(_backward(output_gradient, lse_gradient, Inputs(*inputs), output, lse, _masks_of(masks), options))
 
 
 @separable_attention_backward.register_fake
-def _(output_gradient: Tensor, lse_gradient: Tensor, *others: Any) -> list[Tensor]:
-    return [torch.empty_like(tensor) for tensor in others[: len(Inputs._fields)]]
+def _(output_gradient: Tensor, lse_gradient: Tensor, inputs: Sequence[Tensor], *others: Any) -> list[Tensor]:
+    return [torch.empty_like(tensor) for tensor in inputs]
 
 
-def _optional_masks(segments: Tensor | None, channels: Tensor | None, holes: Tensor | None) -> Masks | None:
-    return None if segments is None or channels is None else Masks(segments, channels, holes)
+def _masks_of(tensors: Sequence[Tensor | None]) -> Masks | None:
+    return Masks(*tensors) if tensors else None  # type: ignore[arg-type]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    tensors = len(Inputs._fields)
-    ctx.save_for_backward(*inputs[:tensors], *output, *inputs[tensors : tensors + len(Masks._fields)])
-    ctx.options = inputs[tensors + len(Masks._fields) :]
+    tensors, masks, *ctx.options = inputs
+    ctx.save_for_backward(*tensors, *output, *masks)
 
 
-def _differentiate(ctx: Any, output_gradient: Tensor, lse_gradient: Tensor) -> tuple[Tensor | None, ...]:
-    found = separable_attention_backward(output_gradient, lse_gradient, *ctx.saved_tensors, *ctx.options)
-    return (*found, *(len(Masks._fields) + len(ctx.options)) * (None,))
+def _differentiate(ctx: Any, output_gradient: Tensor, lse_gradient: Tensor) -> tuple[Any, ...]:
+    *inputs, output, lse = ctx.saved_tensors[: len(Inputs._fields) + 2]
+    masks = list(ctx.saved_tensors[len(Inputs._fields) + 2 :])
+    found = separable_attention_backward(output_gradient, lse_gradient, inputs, output, lse, masks, *ctx.options)
+    return found, [None] * len(masks), *[None] * len(ctx.options)
 
 
 separable_attention.register_autograd(_differentiate, setup_context=_save)

@@ -13,7 +13,7 @@ from einops import rearrange, repeat
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mvpa_ts.attention.problem import Problem
+from mvpa_ts.attention.problem import INPUTS, Problem
 from mvpa_ts.attention.triton import launch
 from mvpa_ts.attention.triton.batch import attend, gradients
 from mvpa_ts.attention.triton.launch_scores import Tables
@@ -26,11 +26,8 @@ def triton_attention(problem: Problem) -> tuple[Tensor, Tensor]:
     dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else p.query.dtype
     with torch.autocast(device_type, enabled=False):
         query, key, value, time_key, channel_key, content_bias, time_bias, channel_bias = (
-            tensor.to(dtype)
-            for tensor in (
-                p.query, p.key, p.value, p.time_key, p.channel_key, p.content_bias, p.time_bias, p.channel_bias,
-            )
-        )  # fmt: skip
+            getattr(p, name).to(dtype) for name in INPUTS
+        )
         if p.kept is not None:
             value = value * (p.kept / (1.0 - p.dropout)).to(dtype)
         time_table: tuple[Tensor | None, Tensor | None] = (None, None)

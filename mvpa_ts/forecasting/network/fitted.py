@@ -46,12 +46,6 @@ class FittedRegressions(nn.Module):
         one by relative place, whose weights all channels share and which reads other panels, too.
     """
 
-    of_all: Tensor
-    by_place: Tensor
-    series: Tensor
-    shares: Tensor
-    narrowing: Tensor
-
     def __init__(self, channels: int | None) -> None:
         super().__init__()
         self.channels = channels
@@ -62,12 +56,12 @@ class FittedRegressions(nn.Module):
     def clear(self) -> None:
         """Leave all to the network."""
         device = self.shares.device if hasattr(self, "shares") else None
-        for name in ("of_all", "by_place"):
-            self.register_buffer(name, torch.zeros(0, 0, device=device))
-        self.register_buffer("series", torch.zeros(0, dtype=torch.long, device=device))
+        self.of_all: Tensor = nn.Buffer(torch.zeros(0, 0, device=device))
+        self.by_place: Tensor = nn.Buffer(torch.zeros(0, 0, device=device))
+        self.series: Tensor = nn.Buffer(torch.zeros(0, dtype=torch.long, device=device))
         # Of all on all, by place beside it, and by place in a panel of other series, which the former cannot read.
-        self.register_buffer("shares", torch.zeros(3, device=device))
-        self.register_buffer("narrowing", torch.ones((), device=device))
+        self.shares: Tensor = nn.Buffer(torch.zeros(3, device=device))
+        self.narrowing = nn.Buffer(torch.ones((), device=device))
         self.off = True
 
     def _read_off(self) -> None:
@@ -128,7 +122,7 @@ class FittedRegressions(nn.Module):
         solved, differences = {}, {}
         for name, design, size in designs:
             weights, solved[name] = _solved(design, size, early, rest, tried)
-            regressed = torch.cat([_forecast(design, weights, *rows) for rows in _inputs(tried)])
+            regressed = torch.cat([_forecast(design, weights, *rows) for rows, _, _ in _batches(tried)])
             differences[name] = (regressed - forecasts) * counts
         missed = (truth - forecasts) * counts
         shares, width = _shares(missed, list(differences.values()), power)
@@ -169,11 +163,12 @@ def _near(z: Tensor, size: int) -> Tensor:
     return padded.unfold(2, places, 1).permute(0, 2, 3, 1).flatten(2)
 
 
-def _inputs(windows: Windows) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Standardised look-backs [B, L, C], with location and scale [B, 1, C]."""
-    for inputs, _, _ in windows.batches(_BATCH):
+def _batches(windows: Windows) -> Iterator[tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor | None]]:
+    """Standardised look-backs [B, L, C] with location and scale [B, 1, C], targets, 0 for NaN, and which count."""
+    for inputs, target, counted in windows.batches(_BATCH):
         x, mask = inputs["x"], inputs["mask"]
-        yield standardised(x if mask is None else x.masked_fill(~mask, 0.0), mask, inputs["units"])
+        x = x if mask is None else x.masked_fill(~mask, 0.0)
+        yield standardised(x, mask, inputs["units"]), target.nan_to_num(0.0), counted
 
 
 def _forecast(design: Design, weights: Tensor, z: Tensor, location: Tensor, scale: Tensor) -> Tensor:
@@ -209,8 +204,8 @@ def _solved(design: Design, size: int, early: Windows, rest: Windows, tried: Win
     for penalty in _PENALTIES:
         weights = _ridge(gram, cross, penalty)
         error = 0.0
-        for (z, location, scale), (_, target, counted) in zip(_inputs(tried), tried.batches(_BATCH), strict=True):
-            missed = (_forecast(design, weights, z, location, scale) - target.nan_to_num(0.0)) / scale
+        for (z, location, scale), target, counted in _batches(tried):
+            missed = (_forecast(design, weights, z, location, scale) - target) / scale
             error += float((missed if counted is None else missed * counted).square().sum())
         if best is None or error < best[0]:
             best = error, penalty, weights
@@ -246,8 +241,8 @@ def _sums(design: Design, size: int, parts: Sequence[Windows]) -> tuple[Tensor, 
 def _equations(design: Design, size: int, parts: Sequence[Windows]) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
     """What is read [E, F], what follows [E, outputs], 0 where it is missing, and what of it counts."""
     for windows in parts:
-        for (z, location, scale), (_, target, counted) in zip(_inputs(windows), windows.batches(_BATCH), strict=True):
-            ahead = (target.nan_to_num(0.0) - location) / scale
+        for (z, location, scale), target, counted in _batches(windows):
+            ahead = (target - location) / scale
             ahead = ahead if counted is None else ahead * counted
             rows = design(z, size)
 

@@ -63,8 +63,6 @@ class ChannelMixing(nn.Module):
         centre and a width that are learnt, instead of at distances in the order of channels.
     """
 
-    reach: Tensor
-
     def __init__(
         self,
         heads: int,
@@ -94,7 +92,7 @@ class ChannelMixing(nn.Module):
         if channels is not None:
             self.channel_query = nn.Parameter(torch.randn(channels, heads, _VECTOR_SIZE))
             self.channel_key = nn.Parameter(torch.randn(channels, heads, _VECTOR_SIZE) * 0.3)
-        self.register_buffer("reach", torch.zeros(()))  # a float, for averages of buffers
+        self.reach = nn.Buffer(torch.zeros(()))  # a float, for averages of buffers
 
     def forward(
         self,

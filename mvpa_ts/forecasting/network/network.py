@@ -47,9 +47,6 @@ class ForecastingNetwork(nn.Module):
     torch.Size([8, 24, 7, 1])
     """
 
-    lower: Tensor
-    upper: Tensor
-
     def __init__(self, config: ForecastingConfig, location_outputs: tuple[int, ...] | None = None) -> None:
         super().__init__()
         if not set(location_outputs or ()) <= set(range(config.num_outputs)):
@@ -71,8 +68,8 @@ class ForecastingNetwork(nn.Module):
             self.reversion = nn.Parameter(torch.zeros(config.horizon))
         if (channels := config.channels_with("bounds")) is not None:
             widest = torch.full((channels,), torch.finfo(torch.float32).max)
-            self.register_buffer("lower", -widest)
-            self.register_buffer("upper", widest)
+            self.lower = nn.Buffer(-widest)
+            self.upper = nn.Buffer(widest)
         self.encoder = PatchEncoder(config) if config.num_layers else None
         self.regressions = RegressionShares(config.horizon) if config.reads_regressions else None
         # Regressions on all rows read no features.

@@ -395,7 +395,7 @@ class BaseForecaster(nn.Module):
     def forecast(self, reading: Reading) -> Tensor:
         """Quantiles [B, h, C, Q] from what `read` gave; h is a whole number of patches."""
         config = self.config
-        P, K, Q = config.patch_length, self.num_simple, len(LEVELS)
+        P, K, R, Q = config.patch_length, self.num_simple, len(relations.NAMES), len(LEVELS)
         simple, unit = reading.simple, reading.unit
         T = simple.shape[3] // P
         patches = rearrange(simple.asinh(), "b c k (t p) -> b t c (k p)", p=P)
@@ -415,17 +415,14 @@ class BaseForecaster(nn.Module):
         with torch.autocast(simple.device.type, enabled=False):
             logits = rearrange(self.weights(out), "b t c (s k) -> b c k (t s)", k=K)
             logits = logits - self.error_weight * reading.relative
-            simple_best, related = reading.relative.split((K - len(relations.NAMES), len(relations.NAMES)), 2)
-            advantage = (simple_best.amin(2, keepdim=True) - related).clamp(-0.5, 1.5)
-            logits = torch.cat(
-                [logits[:, :, : -len(relations.NAMES)],
-                 logits[:, :, -len(relations.NAMES) :] + self.advantage_weight[:, None] * advantage], 2
-            )  # fmt: skip
+            alone, related = reading.relative.split((K - R, R), 2)
+            advantage = (alone.amin(2, keepdim=True) - related).clamp(-0.5, 1.5)
+            logits = logits + F.pad(self.advantage_weight[:, None] * advantage, (0, 0, K - R, 0))
             share = logits.softmax(2)
             middle = (share.repeat_interleave(config.chunk_length, dim=3) * simple).sum(2)
             middle = middle + unit * rearrange(self.correction(out), "b t c p -> b c (t p)")
             step = torch.arange(middle.shape[2], device=middle.device).clamp(max=reading.trust.shape[2] - 1)
-            apart = simple[:, :, -len(relations.NAMES) :] - middle[:, :, None]
+            apart = simple[:, :, -R:] - middle[:, :, None]
             middle = middle + (reading.trust[:, None, :, step] * apart).sum(2)
             steps = reading.width[..., None] * F.softplus(
                 rearrange(self.spread(out), "b t c (p q) -> b c (t p) q", q=Q - 1)
@@ -434,10 +431,8 @@ class BaseForecaster(nn.Module):
             above = steps[..., half:].cumsum(3)
             below = -steps[..., :half].flip(3).cumsum(3).flip(3)
             quantiles = middle[..., None] + torch.cat([below, torch.zeros_like(middle)[..., None], above], dim=3)
-            return (
-                rearrange(quantiles, "b c h q -> b h c q") * reading.scale[:, None, :, None]
-                + reading.location[:, None, :, None]
-            )
+            quantiles = rearrange(quantiles, "b c h q -> b h c q")
+            return quantiles * reading.scale[:, None, :, None] + reading.location[:, None, :, None]
 
     def _simple(
         self, x: Tensor, mask: Tensor, longer: Tensor, channels: int, hint: Tensor, horizon: int, place: Layout
@@ -462,12 +457,7 @@ class BaseForecaster(nn.Module):
         near = min(horizon, max(self.origins))
         # What was not observed is no truth: where a sensor has failed, its last value repeats and would look right.
         counted = values.masked_fill(~mask, torch.nan)
-        truth = torch.stack(
-            [
-                F.pad(counted[:, L - back :][:, :near], (0, max(0, near - back)), value=torch.nan)
-                for back in self.origins
-            ]
-        )
+        truth = self._from_origins(counted, near)
         related = self._related(values, mask, first, periods, strength, channels, horizon, place)
         # One call for the forecast and for those from earlier origins, whose histories end earlier and begin later.
         if near == horizon:
@@ -493,8 +483,8 @@ class BaseForecaster(nn.Module):
         # Errors were tried at some times of the season, which may be surer than those to come.
         compared = truth.masked_fill(~enough[..., None], torch.nan)
         begun = longer.shape[1]
-        times = [F.pad(factor[:, begun - back : begun][:, :near], (0, max(0, near - back))) for back in self.origins]
-        tried = torch.stack(times).masked_fill(compared.isnan(), torch.nan).nanmean((0, 2))[:, None]
+        times = self._from_origins(factor[:, :begun], near)
+        tried = times.masked_fill(compared.isnan(), torch.nan).nanmean((0, 2))[:, None]
         width = torch.where(unit.isnan(), change, unit * growth / tried.nan_to_num(1.0).clamp(min=_LEAST_TRIED))
         unit, width = (error.nan_to_num(0.5, posinf=0.5).clamp(0.02, 2.0) for error in (unit, width))
         width = (width * factor[:, begun:]).clamp(min=1e-3)
@@ -512,6 +502,11 @@ class BaseForecaster(nn.Module):
         chunks = horizon // config.chunk_length
         relative = F.pad(relative, (0, chunks - relative.shape[2]), mode="replicate")
         return ahead, relative, torch.cat(features, dim=1).nan_to_num(0.0), unit, width, trust
+
+    def _from_origins(self, x: Tensor, near: int) -> Tensor:
+        """So many steps of x [N, L] as a trial from each origin forecasts them, [O, N, near]; NaN beyond the last."""
+        parts = (x[:, x.shape[1] - back :][:, :near] for back in self.origins)
+        return torch.stack([F.pad(part, (0, near - part.shape[1]), value=torch.nan) for part in parts])
 
     @staticmethod
     def _tried(

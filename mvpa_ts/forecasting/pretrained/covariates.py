@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mvpa_ts.forecasting.pretrained.simple_forecasts import filled, likely_period
+from mvpa_ts.forecasting.pretrained.simple_forecasts import filled, likely_period, standardised
 
 LAGS = 3
 """Steps of a covariate that act on a step of the series: its own and those before."""
@@ -44,11 +44,8 @@ def covariate_effects(x: Tensor, mask: Tensor, future: Tensor) -> Tensor:
     """
     L = x.shape[1]
     values, first = filled(x.double(), mask)
-    count = mask.sum(1, keepdim=True).clamp(min=1)
-    location = (values * mask).sum(1, keepdim=True) / count
-    scale = (((values - location) * mask).square().sum(1, keepdim=True) / count).sqrt().clamp(min=1e-9)
-    z = (values - location) / scale
-    features = _features(future.double(), L, int(count.min()))
+    z, _, scale = standardised(values, mask)
+    features = _features(future.double(), L, max(1, int(mask.sum(1).min())))
     lags = _own_lags(z, first)
     furthest = lags.amax(1, keepdim=True)
     step = torch.arange(L, device=x.device)

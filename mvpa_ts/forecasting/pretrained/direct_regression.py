@@ -16,7 +16,7 @@ from einops import rearrange
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvpa_ts.forecasting.pretrained.simple_forecasts import filled
+from mvpa_ts.forecasting.pretrained.simple_forecasts import filled, standardised
 
 MEANS = ((24, 1), (36, 4), (7, 24))  # read from the end: so many means of so many steps; of hours two weeks
 MOST_LONG_MEANS = 28  # means of 24 steps, where the history is more than four times as long
@@ -40,11 +40,8 @@ def direct_regression(x: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Te
     if fewest + horizon >= L:
         return x.new_zeros(B, horizon, C), x.new_ones(B, horizon, C), x.new_zeros(B, C)
     rows, observed = (rearrange(of, "b l c -> (b c) l") for of in (x, mask))
-    values, seen = filled(rows, observed)[0].double(), observed.double()
-    count = seen.sum(1, keepdim=True).clamp(min=1.0)
-    location = (values * seen).sum(1, keepdim=True) / count
-    scale = (((values - location) * seen).square().sum(1, keepdim=True) / count).sqrt().clamp(min=1e-9)
-    values = (values - location) / scale
+    seen = observed.double()
+    values, location, scale = standardised(filled(rows, observed)[0].double(), seen)
 
     more = max(0, L // 4 - horizon - fewest) // MEANS[-1][1]
     numbers = MEANS[0][0], MEANS[1][0], min(MEANS[2][0] + more, MOST_LONG_MEANS)

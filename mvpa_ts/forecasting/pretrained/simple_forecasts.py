@@ -46,6 +46,14 @@ def filled(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return values, first
 
 
+def standardised(x: Tensor, counted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Series [N, L] in deviations from their mean, and mean and deviation [N, 1], over the steps that are counted."""
+    count = counted.sum(1, keepdim=True).clamp(min=1)
+    location = (x * counted).sum(1, keepdim=True) / count
+    scale = (((x - location) * counted).square().sum(1, keepdim=True) / count).sqrt().clamp(min=1e-9)
+    return (x - location) / scale, location, scale
+
+
 def autocorrelation(x: Tensor, first: Tensor) -> Tensor:
     """Autocorrelation of the detrended series at lags 0 … L−1, [N, L]; steps before `first` do not count."""
     N, L = x.shape

@@ -113,6 +113,8 @@ def test_defaults_are_those_of_the_core():
         assert len(shared) >= 8
         assert {name: defaults[name] for name in shared} == {name: core[name] for name in shared}
     assert MVPAForecaster.get_param_defaults()["quantiles"] == LEVELS
+    # A subclass may have a constructor of its own.
+    assert type("Own", (MVPAForecaster,), {"__init__": lambda self: MVPAForecaster.__init__(self, sp=12)})().sp == 12
 
 
 def test_update_keeps_the_scaling_and_trains_gently(monkeypatch):
