@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -186,46 +187,6 @@ def _model_in_words(model: Mapping[str, Any]) -> str:
     return "; ".join(words) or "unknown"
 
 
-_TEMPLATE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ title }}</title>
-<style>
-  body { font-family: sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-  h1 { overflow-wrap: anywhere }
-  table { border-collapse: collapse } th, td { padding: .25rem .8rem; text-align: left; vertical-align: top }
-  thead th { border-bottom: 2px solid #222 } tbody th { font-weight: 600; white-space: nowrap }
-  td { overflow-wrap: anywhere }
-  img { width: 44rem; max-width: 100% } .notice { border: 1px solid #b00; padding: .5rem 1rem }
-  @media (max-width: 40rem) {
-    .facts th, .facts td { display: block; padding-left: 0 } .facts td { padding-top: 0 }
-  }
-</style>
-<h1>{{ title }}</h1>
-<p class="notice">{{ notice }}</p>
-{% for caveat in caveats %}<p class="notice"><strong>{{ caveat }}</strong></p>{% endfor %}
-
-{% for heading, names, rows in tables %}
-<h2>{{ heading }}</h2>
-<table>
-<thead><tr>{% for name in names %}<th>{{ name }}</th>{% endfor %}</tr></thead>
-<tbody>{% for row in rows %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</tbody>
-</table>
-{% endfor %}
-{% for heading, text, image in sections %}
-<h2>{{ heading }}</h2>
-{% if text %}<p>{{ text }}</p>{% endif %}
-<p><img alt="{{ heading }}" src="data:image/png;base64,{{ image }}"></p>
-{% endfor %}
-<h2>How</h2>
-<table class="facts"><tbody>
-{% for name, value in facts.items() %}<tr><th>{{ name }}</th><td>{{ value }}</td></tr>{% endfor %}
-</tbody></table>
-</html>
-"""
-
-
 def render(
     title: str,
     sections: Sequence[tuple[str, str, str]],
@@ -239,6 +200,7 @@ def render(
     """
     from jinja2 import Environment
 
+    template = resources.files("mvpa_ts.ieeg.detection").joinpath("report.html").read_text(encoding="utf-8")
     # Channel names come from files and may hold markup.
-    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_TEMPLATE)
+    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(template)
     return page.render(title=title, notice=RESEARCH_USE, caveats=caveats, sections=sections, facts=facts, tables=tables)
