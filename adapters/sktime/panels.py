@@ -154,7 +154,7 @@ class PanelEstimator(DictOptions):
         ValueError
             The folder holds something else, a file is damaged, or the files do not belong together.
         """
-        check_folder(folder, cls.__name__.removeprefix("MVPA").lower())
+        check_folder(folder, cls._estimator_type)
         estimator: Any = cls(**parameters)
         estimator.fitted_ = estimator._read_networks(folder)
         path, channels = Path(folder) / _CHANNELS, estimator.fitted_.config.num_channels

@@ -15,7 +15,7 @@ from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.detection.rules import OnlineRule
 from mvpa_ts.ieeg.detection.saved import PROBABILITIES, REFERENCE, RUN, STORE, classes_of, read_run, warn_of_mixed
 from mvpa_ts.ieeg.recordings.events_table import read_events
-from mvpa_ts.ieeg.recordings.finding import check_kind, find_recordings
+from mvpa_ts.ieeg.recordings.finding import check_kind, find_recordings, stem_of
 from mvpa_ts.ieeg.recordings.guards import warn_left_out
 from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, read_left_out
 from mvpa_ts.ieeg.recordings.seizure_words import WORDS_NOT_TAKEN, is_background, is_seizure
@@ -161,7 +161,7 @@ def _warn_of_earlier_runs(root: Path, folders: Sequence[Path]) -> None:
             f"{root} holds detections that were interrupted, and are not scored: {listed(begun)}. Run "
             "`mvpformer detect` again as it was, and it goes on"
         )
-    failed = {Path(row[0]).stem for row in read_left_out(root) if row[2].startswith("failed")}
+    failed = {stem_of(Path(row[0])) for row in read_left_out(root) if row[2].startswith("failed")}
     for folder in folders:
         if folder.name in failed:
             warn(

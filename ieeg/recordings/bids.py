@@ -320,11 +320,10 @@ def electrode_positions(path: str | Path) -> dict[str, tuple[float, float, float
     there is a warning and no position.
     """
     path = Path(path)
-    stem = path.name.partition(".")[0].removesuffix("_ieeg").removesuffix("_eeg")
-    table = path.parent / f"{stem}_electrodes.tsv"
+    table = beside(path, "electrodes.tsv")
     if not table.is_file():
-        subject = stem.partition("_")[0]
-        tables = sorted(path.parent.glob(f"{subject}_*electrodes.tsv")) if stem.startswith("sub-") else []
+        subject = path.name.partition("_")[0]
+        tables = sorted(path.parent.glob(f"{subject}_*electrodes.tsv")) if subject.startswith("sub-") else []
         if len(tables) > 1:
             names = ", ".join(file.name for file in tables)
             warn_left_out(f"no positions of electrodes: {path.name} has several tables of them, {names}")

@@ -28,7 +28,7 @@ from mvpa_ts.forecasting.pretrained.configuration import BaseConfig
 from mvpa_ts.forecasting.pretrained.cycle_profile import cycle_profile, cycles_of
 from mvpa_ts.forecasting.pretrained.direct_regression import direct_regression
 from mvpa_ts.forecasting.pretrained.gaps import between, carried_on, change_since_end, left_alone
-from mvpa_ts.forecasting.pretrained.jumps import cleaned
+from mvpa_ts.forecasting.pretrained.jumps import cleaned, spikes
 from mvpa_ts.forecasting.pretrained.layout import ROWS, Layout, layout
 from mvpa_ts.forecasting.pretrained.power_transform import PowerTransform
 from mvpa_ts.forecasting.pretrained.resolutions import WIDTHS, at_steps, means, widths
@@ -256,7 +256,8 @@ class BaseForecaster(nn.Module):
         seasons = torch.as_tensor(0 if season is None else season, device=x.device).expand(len(x))
         alone = torch.zeros_like(mask[:, 0])
         if not (self.training or torch.compiler.is_compiling()):  # a graph is for panels that reach the last step
-            stopped = mask.any(2).flip(1).to(torch.uint8).argmax(1)  # steps ago that each panel stopped
+            seen = mask & ~spikes(x, mask)  # a last value that is far off says no more than a missing one
+            stopped = seen.any(2).flip(1).to(torch.uint8).argmax(1)  # steps ago that each panel stopped
             if stopped.any():
                 # Nobody knows how it went on since then: that is forecast, too.
                 forecast = x.new_empty(len(x), horizon, C, len(levels))
@@ -267,7 +268,7 @@ class BaseForecaster(nn.Module):
                         season=seasons[panels], levels=levels,
                     )[:, steps:]  # fmt: skip
                 return forecast
-            alone = left_alone(mask, self.reach(seasons))
+            alone = left_alone(seen, self.reach(seasons))
         # Neighbours of a line stay together where the panel is read in groups.
         along = torch.arange(C) if positions is None or positions.shape[1] > 1 else positions[:, 0].argsort(stable=True)
         groups = along.tensor_split(math.ceil(C / MOST_SERIES))
