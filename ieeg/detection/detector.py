@@ -187,9 +187,9 @@ class Detector:
                 probabilities = rows.probabilities
         return self._detection(segments, probabilities)
 
-    def score_segments(self, segments: Segments) -> Floats:
-        """Probability of each segment alone, as `detect_segments` gives it, NaN where there is none."""
-        return np.concatenate([*self._scored(segments, 0)])
+    def score_segments(self, segments: Segments, first: int = 0) -> Floats:
+        """Probability of each segment from `first` on, as `detect_segments` gives it, NaN where there is none."""
+        return np.concatenate([*self._scored(segments, first)])
 
     def segments(self, recording: Recording) -> Segments:
         """The recording's segments with the detector's preprocessing and channels."""

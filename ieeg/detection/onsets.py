@@ -22,7 +22,6 @@ from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import Floats
 from mvpa_ts.ieeg.preprocessing.segments import Segments, SegmentsInMemory
-from mvpa_ts.ieeg.preprocessing.selection import with_channels
 from mvpa_ts.ieeg.recordings.channels import plain_name
 
 # Theta and alpha, beta and gamma of Bartolomei et al. (Hz).
@@ -35,15 +34,22 @@ BIAS, THRESHOLD = 0.5, 10.0
 # Bands (Hz). `rises` leaves the last out, which muscle fills.
 EDGES = (1.0, 2.4, 3.4, 4.4, 5.4, 6.4, 7.4, 8.4, 9.4, 10.9, 12.4, 14.0, 16.0, 18.0, 20.0, 22.0, 24.0, 28.0, 32.0, 48.0,
          97.0)  # fmt: skip
-# Seconds that are compared before and after a change; share of the strongest change that counts as one; seconds from
-# the event's onset back to a change that counts by exp(−½); channels whose common change is looked for in all, or a
-# fourth of all if that is more; seconds after the start that tell who was first. Chosen on 128 made-up subjects of
-# other seeds than the table's, and looked at on 64 further ones.
-COMPARED, SHARE, EARLIER, ALIKE, FIRST = 10.0, 0.4, 5.0, 5, 6.0
+# Seconds that are compared before and after a change; share of the strongest change that counts as one; channels whose
+# common change is looked for in all, or a fourth of all if that is more; seconds after the start that tell who was
+# first. Chosen on 128 made-up subjects of other seeds than the table's, and looked at on 64 further ones.
+COMPARED, SHARE, ALIKE, FIRST = 10.0, 0.4, 5, 6.0
+# Seconds back to a change that counts by exp(−½), from the event's onset in a first look, then from when a fourth of
+# what changes has changed. Chosen on 112 made-up subjects of further seeds, with events up to 25 s late.
+EARLIER, FOURTH = (15.0, 5.0), 0.25
 # Spectra of one second, four a second.
 WINDOW, STEP = 1.0, 0.25
 # The stretch that is looked at, from the event's onset (s).
-BEFORE, AFTER = 20.0, 30.0
+BEFORE, AFTER = 30.0, 30.0
+# Windows after a change at the end of a recording: fewer tell nothing.
+FEWEST = 2
+# Segments before the detector's window that a score may depend on, by a running level or the rule of the first minute.
+# With them and the event it stays below the 5 min of which brainmaze wants whole ones.
+PAST = 48
 
 
 # (x, y, z) by the name of a channel.
@@ -53,8 +59,12 @@ Positions = Mapping[str, Sequence[float]]
 class Scorer(Protocol):
     """What can score segments, as every `Detector`."""
 
-    def score_segments(self, segments: Segments) -> Floats:
-        """Probability of each segment, NaN where there is none."""
+    @property
+    def context(self) -> int:
+        """Segments of a window."""
+
+    def score_segments(self, segments: Segments, first: int = 0) -> Floats:
+        """Probability of each segment from `first` on, NaN where there is none."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,8 @@ class OnsetMap:
         When the first channel changes (s); NaN if none does.
     channel_names : tuple of str
     onsets : array, shape (C,)
-        When each channel changes (s); NaN where less than 10 s of signal before the event tell what changes in it.
+        When each channel changes (s); NaN where less than 10 s of signal before tell what changes in it, or a gap of
+        the stretch that was looked at lies before the change or less than 10 s after it.
     rise : array, shape (C,)
         Strength of the change over its delay, and how much changes within 6 s of the start, half of each; 1 in the
         first channel. Channels are ranked by it.
@@ -90,7 +101,7 @@ class OnsetMap:
     @property
     def ranked(self) -> list[int]:
         """Indices of channels, first the one in which the event most likely begins."""
-        return np.argsort(-self.rise, kind="stable").tolist()
+        return np.lexsort((-self.rise, np.isnan(self.onsets))).tolist()
 
     @property
     def known(self) -> bool:
@@ -106,7 +117,7 @@ def onset_map(segments: Segments, event: tuple[float, float], detector: Scorer |
     segments : Segments
         The recording as the detector reads it, `Detection.segments`.
     event : (onset, offset)
-        Seconds; the onset may be some 10 s off.
+        Seconds; the onset may be up to 30 s late.
     detector : Detector, optional
         For `OnsetMap.scores`.
 
@@ -126,16 +137,19 @@ def onset_map(segments: Segments, event: tuple[float, float], detector: Scorer |
     (onset, offset), recording = event, segments.recording
     if not 0 <= onset < offset or onset >= recording.duration:
         raise ValueError(f"event must lie in {recording.name}, which lasts {recording.duration:g} s, got {event}")
-    first = int(np.searchsorted(segments.starts, max(onset - BEFORE, 0.0), side="right")) - 1
+    # The earliest change needs signal before it, too.
+    first = int(np.searchsorted(segments.starts, max(onset - BEFORE - COMPARED, 0.0), side="right")) - 1
     last = max(int(np.searchsorted(segments.starts, onset + AFTER)), first + 1)
-    # The tail of a recording overlaps the segment before it, and time would go back.
-    if last == segments.num_segments > first + 1 and segments.starts[-1] % SEGMENT_SECONDS:
-        last -= 1
     signal, valid = segments.read(first, last)
-    begin, sfreq = float(segments.starts[first]), segments.preprocessing.sfreq
-    times, energy = band_energies(signal, sfreq)
+    begin, sfreq, size = float(segments.starts[first]), segments.preprocessing.sfreq, segments.segment_samples
     # A masked segment is zero; what jumps at its ends is no change.
-    masked = ~np.repeat(valid.T, segments.segment_samples, axis=1)
+    masked = ~np.repeat(valid.T, size, axis=1)
+    # The tail of a recording overlaps the segment before it, and time would go back.
+    tail = signal.shape[1] - size
+    overlap = max(tail - round((segments.starts[last - 1] - begin) * sfreq), 0)
+    twice = slice(tail, tail + overlap)
+    masked = np.delete(masked, twice, axis=1)
+    times, energy = band_energies(np.delete(signal, twice, axis=1), sfreq)
     scores = None if detector is None else channel_scores(detector, segments, event)
     if np.count_nonzero(~masked[:, : round((onset - begin) * sfreq)].all(0)) < COMPARED * sfreq:
         unknown = np.full(len(masked), math.nan)
@@ -147,11 +161,20 @@ def onset_map(segments: Segments, event: tuple[float, float], detector: Scorer |
     energy = np.where(np.isnan(energy), usual, energy)
     ratio = energy_ratio(energy)
     energy = without_common(energy[:, :-1])
-    changes, strength, pattern = rises(energy, times - (onset - begin))
+    fewest = FEWEST if last == segments.num_segments else None
+    changes, strength, pattern = rises(energy, times - (onset - begin), fewest=fewest)
+    # A change after a gap, or just before it, may as well lie in it. What begins with a gap only begins later.
+    since, heard = np.arange(len(times)) - changes[:, None], np.maximum.accumulate(~shown.T, axis=1)
+    reach = COMPARED / STEP
+    unsure = np.any(shown.T & (since < reach) & (heard | (since > -reach)), axis=1)
+    strength[unsure] = 0.0
+    if unsure.any() and not unsure.all():  # which said when to look
+        changes[~unsure], strength[~unsure], pattern = rises(energy[~unsure], times - (onset - begin), fewest=fewest)
     quiet = times < max(onset - begin - SEGMENT_SECONDS, times[min(4, len(times) - 1)])
     ratio /= np.maximum(np.median(ratio[:, quiet], axis=1, keepdims=True), 1e-12)
-    index, _ = epileptogenicity(ratio)
-    onsets = begin + np.interp(changes, np.arange(len(times)), times)
+    index = np.full(len(unsure), math.nan)
+    index[~unsure], _ = epileptogenicity(ratio[~unsure])
+    onsets = np.where(unsure, math.nan, begin + np.interp(changes, np.arange(len(times)), times))
     strong = strength >= SHARE * strength.max() if strength.max() > 0 else np.zeros(len(strength), bool)
     start = float(onsets[strong].min()) if strong.any() else math.nan
     rise = np.zeros(len(strength))
@@ -160,7 +183,7 @@ def onset_map(segments: Segments, event: tuple[float, float], detector: Scorer |
         middle = int(np.searchsorted(begin + times, start))
         before = energy[..., max(0, middle - round(COMPARED / STEP)) : max(1, middle)].mean(-1)
         after = energy[..., middle : middle + round(FIRST / STEP)].mean(-1)
-        early = gain(before, after, COMPARED / (COMPARED + FIRST)) @ pattern
+        early = np.where(unsure, 0.0, gain(before, after, COMPARED / (COMPARED + FIRST)) @ pattern)
         rise = over_delay / over_delay.max() + early / max(early.max(), 1e-12)
         rise /= rise.max()
     return OnsetMap(event, start, segments.channel_names, onsets, rise, index, scores)
@@ -245,11 +268,13 @@ def gain(before: Floats, after: Floats, share: float = 0.5) -> Floats:
     return np.where(after > before, mixed - share * np.log(before) - (1 - share) * np.log(after), 0.0)
 
 
-def rises(energy: Floats, late: Floats, step: float = STEP) -> tuple[Floats, Floats, Floats]:
+def rises(
+    energy: Floats, late: Floats, step: float = STEP, *, fewest: int | None = None
+) -> tuple[Floats, Floats, Floats]:
     """Where the energy of each channel changes most, and how much.
 
     The mean energy of 10 s is compared with that of the 10 s before, by `gain` in each band. Bands count by how much
-    they rise in the channels that change most, where the same discharge is. Changes before the event count less.
+    they rise in the channels that change most, where the same discharge is. Changes long before the event count less.
 
     Parameters
     ----------
@@ -257,6 +282,8 @@ def rises(energy: Floats, late: Floats, step: float = STEP) -> tuple[Floats, Flo
         Without what is common to all channels.
     late : array, shape (n,)
         Seconds from the event's onset to each window.
+    fewest : int, optional
+        Windows that must follow a change; default: those of 10 s.
 
     Returns
     -------
@@ -272,34 +299,51 @@ def rises(energy: Floats, late: Floats, step: float = STEP) -> tuple[Floats, Flo
     if length < 1:
         return np.zeros(len(energy)), np.zeros(len(energy)), pattern
     sums = np.concatenate([np.zeros((*energy.shape[:2], 1)), np.cumsum(energy, axis=-1)], axis=-1)
-    middles = np.arange(length, count - length + 1)
-    after = (sums[..., middles + length] - sums[..., middles]) / length
+    middles = np.arange(length, count - min(fewest or length, length) + 1)
+    ends = np.minimum(middles + length, count)
+    after = (sums[..., ends] - sums[..., middles]) / (ends - middles)
     before = (sums[..., middles] - sums[..., middles - length]) / length
-    gains = gain(before, after) * np.exp(-0.5 * (np.minimum(late[middles - 1], 0.0) / EARLIER) ** 2)
-    for _ in range(2):
-        weighed = np.einsum("cbn, b -> cn", gains, pattern)
-        best, strength = weighed.argmax(1), weighed.max(1)
-        alike = np.argsort(-strength)[: max(ALIKE, len(strength) // 4)]
-        pattern = strength[alike] @ gains[alike, :, best[alike]]
-        pattern = pattern / max(pattern.mean(), 1e-12)
+    compared = ends - middles + length
+    gains = gain(before, after, length / compared) * compared / (2 * length)
+    late, about = late[middles - 1], 0.0
+    # A detection may come late: changes are looked for about it, and then about the first of those found.
+    for earlier in EARLIER:
+        near, pattern = gains * np.exp(-0.5 * (np.minimum(late - about, 0.0) / earlier) ** 2), np.ones(energy.shape[1])
+        for _ in range(2):
+            weighed = np.einsum("cbn, b -> cn", near, pattern)
+            best, strength = weighed.argmax(1), weighed.max(1)
+            alike = np.argsort(-strength)[: max(ALIKE, len(strength) // 4)]
+            pattern = strength[alike] @ near[alike, :, best[alike]]
+            pattern = pattern / max(pattern.mean(), 1e-12)
+        in_time = alike[np.argsort(late[best[alike]])]
+        changed = np.cumsum(strength[in_time])
+        about = min(late[best[in_time[np.searchsorted(changed, FOURTH * changed[-1])]]], 0.0)
     return middles[best] - 0.5, strength, pattern
 
 
 def channel_scores(detector: Scorer, segments: Segments, event: tuple[float, float]) -> Floats:
-    """Mean probability [C] of the first 30 s of an event when the detector sees one channel alone."""
+    """Mean probability [C] of the first 30 s of an event when the detector sees one channel alone.
+
+    It reads these, the detector's window and 4 min before it. Our detectors then say what they say of the whole
+    recording; brainmaze sees this stretch alone.
+    """
     onset, offset = event
-    begin = max(onset - 2 * SEGMENT_SECONDS, 0.0)
-    end = min(max(min(offset, onset + AFTER), begin + SEGMENT_SECONDS), segments.recording.duration)
-    begin = min(begin, max(end - SEGMENT_SECONDS, 0.0))
-    stretch = Segments(segments.recording.crop(begin, end), segments.preprocessing, segments.channel_names)
+    starts = segments.starts
+    first = min(int(np.searchsorted(starts + SEGMENT_SECONDS, onset, side="right")), segments.num_segments - 1)
+    last = max(int(np.searchsorted(starts, min(offset, onset + AFTER))), first + 1)
+    begin = max(first - detector.context - PAST, 0)
+    starts = starts[begin:last]
+    recording = segments.recording.crop(float(starts[0]), float(starts[-1]) + SEGMENT_SECONDS)
     scores = np.full(len(segments.channel_names), math.nan)
-    signal, valid = stretch.read(0, stretch.num_segments)
+    signal, valid = segments.read(begin, last)
     for place, name in enumerate(segments.channel_names):
         # Reading a channel by itself would filter the references of all channels again.
         held = signal[place : place + 1], valid[:, place : place + 1]
-        alone = SegmentsInMemory(with_channels(stretch, [name]), held)
-        probabilities = detector.score_segments(alone)
-        inside = probabilities[(alone.starts + SEGMENT_SECONDS > onset - begin) & ~np.isnan(probabilities)]
+        alone = SegmentsInMemory(segments, held)
+        alone.recording, alone.channel_names = recording, (name,)
+        alone.starts, alone.num_segments = starts - starts[0], len(starts)
+        probabilities = detector.score_segments(alone, first - begin)
+        inside = probabilities[~np.isnan(probabilities)]
         scores[place] = inside.mean() if len(inside) else math.nan
     return scores
 
@@ -323,7 +367,7 @@ def write_onsets(path: str | Path, maps: Sequence[OnsetMap]) -> None:
         for rank, place in enumerate(item.ranked, start=1):
             score = math.nan if item.scores is None else item.scores[place]
             cells = [f"{item.onsets[place]:.2f}", f"{item.rise[place]:.4f}", f"{item.epileptogenicity[place]:.4f}"]
-            order, *measures = [str(rank), *cells] if item.known else ["n/a"] * 4
+            order, *measures = [str(rank), *cells] if np.isfinite(item.onsets[place]) else ["n/a"] * 4
             event = [str(number), f"{onset:.3f}", f"{offset - onset:.3f}", order, item.channel_names[place]]
             lines.append("\t".join([*event, *measures, "n/a" if math.isnan(score) else f"{score:.4f}"]))
     write_text(path, "\n".join(lines) + "\n")

@@ -159,7 +159,7 @@ def plot_onset_map(onsets: OnsetMap, positions: Positions | None = None) -> Figu
     where = {plain_name(name): position for name, position in (positions or {}).items()}
     placed = bool(where) and all(plain_name(name) in where for name in onsets.channel_names)
     figure, axes = plt.subplots(1, 1 + placed, figsize=(WIDTH, 3.4), layout="constrained", squeeze=False)
-    axis, first = axes[0, 0], onsets.ranked[:LISTED]
+    axis, first = axes[0, 0], [row for row in onsets.ranked if np.isfinite(onsets.onsets[row])][:LISTED]
     measures = {"rise": onsets.rise, "epileptogenicity index": onsets.epileptogenicity}
     if onsets.scores is not None:
         measures["detector on this channel alone"] = onsets.scores

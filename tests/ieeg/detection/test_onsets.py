@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
+import scipy.ndimage
 
-from mvpa_ts.ieeg import Recording, Segments, simulate_recording
+from mvpa_ts.ieeg import Detector, Recording, Segments, simulate_recording
 from mvpa_ts.ieeg.detection.baselines import BaselineDetector
 from mvpa_ts.ieeg.detection.onsets import (
     EDGES,
@@ -17,6 +18,7 @@ from mvpa_ts.ieeg.detection.onsets import (
     onset_map,
     rises,
     without_common,
+    write_onsets,
 )
 from mvpa_ts.ieeg.detection.plots import plot_onset_map
 
@@ -123,8 +125,80 @@ def test_scores_of_channels_are_those_of_the_detector_on_each_alone():
     scores = channel_scores(BaselineDetector("line-length"), segments, (20.0, 40.0))
     signal = segments.read(0, segments.num_segments)[0].reshape(3, -1, 2560).astype(float)
     lengths = np.abs(np.diff(signal[:, 4:8], axis=-1)).mean(-1)
-    # To one in a hundred: the detector reads a stretch, whose ends are filtered otherwise.
-    np.testing.assert_allclose(scores, (lengths / (lengths + 10.0)).mean(1), rtol=0.01)
+    np.testing.assert_allclose(scores, (lengths / (lengths + 10.0)).mean(1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("event", [(350.0, 375.0), (20.0, 45.0)], ids=["late", "in the first minute"])
+def test_scores_of_channels_are_those_in_the_whole_recording(event):
+    """Demo has a rule of its own for a first minute, and a level of two minutes."""
+    recording = simulate_recording("S01", seed=9, num_channels=2, duration=402.0, num_seizures=1)
+    segments = Segments(recording)
+    signal = [segments.read(0, segments.num_segments - 1)[0], segments.read(80, 81)[0][:, -2 * 512 :]]
+    unchanged = Detector("demo", {"band": None, "notch": None, "reference": None})
+    alone = [
+        unchanged.detect(Recording.from_array(row[None], 512.0, [name], "µV")).probabilities
+        for row, name in zip(np.concatenate(signal, axis=1), recording.channel_names, strict=True)
+    ]
+    rows = slice(round(event[0] / 5), round(event[1] / 5))
+    scores = channel_scores(Detector("demo"), segments, event)
+    np.testing.assert_allclose(scores, np.array(alone)[:, rows].mean(1), rtol=1e-4)
+
+
+def theta(duration, onsets, seed=0):
+    """Six channels whose background falls with frequency; some get 6 Hz, four times as strong, from their onset on."""
+    x = np.cumsum(np.random.default_rng(seed).normal(0.0, 3.0, (6, round(duration * 512))), axis=1)
+    x -= scipy.ndimage.uniform_filter1d(x, 512, axis=1)
+    x *= 20.0 / x.std(1, keepdims=True)
+    seconds = np.arange(x.shape[1]) / 512
+    for channel, onset in onsets.items():
+        x[channel] += (seconds >= onset) * (seconds < onset + 30) * 80 * np.sin(2 * np.pi * 6 * seconds)
+    return x
+
+
+def theta_map(x, event):
+    names = [f"A{number}" for number in range(1, 7)]
+    return onset_map(Segments(Recording.from_array(x, 512.0, names, "µV")), event)
+
+
+@pytest.mark.parametrize("late", [0.0, 12.0, 18.0, 25.0])
+def test_a_late_detection_still_tells_the_first_channel(late):
+    maps = [theta_map(theta(150.0, {2: 60.0}, seed), (60.0 + late, 95.0)) for seed in range(3)]
+    assert [onsets.ranked[0] for onsets in maps] == [2, 2, 2]
+    assert np.median([abs(onsets.onsets[2] - 60.0) for onsets in maps]) <= 1.0
+
+
+@pytest.mark.parametrize("duration", [120.0, 122.4])
+@pytest.mark.parametrize("left", [8.0, 4.0, 2.0])
+def test_an_event_at_the_end_is_dated_to_a_second(duration, left):
+    true = duration - left
+    onsets = theta_map(theta(duration, {2: true}), (true, duration))
+    assert onsets.ranked[0] == 2
+    assert abs(onsets.onsets[2] - true) <= 1.0
+
+
+@pytest.mark.parametrize("gap", [(0.0, 120.0), (50.0, 56.0), (54.0, 62.0), (61.0, 66.0), (30.0, 50.0)])
+def test_a_channel_whose_change_may_lie_in_a_gap_is_unknown(gap, tmp_path):
+    x = theta(120.0, {2: 60.0, 1: 64.0})
+    x[2, round(gap[0] * 512) : round(gap[1] * 512)] = math.nan
+    onsets = theta_map(x, (60.0, 90.0))
+    assert np.isnan(onsets.onsets).tolist() == [False, False, True, False, False, False]
+    assert (onsets.ranked[0], onsets.ranked[-1]) == (1, 2)
+    assert abs(onsets.start - 64.0) <= 1.5
+    write_onsets(tmp_path / "onsets.tsv", [onsets])
+    rows = [line.split("\t")[3:] for line in (tmp_path / "onsets.tsv").read_text().splitlines()]
+    assert rows[-1] == ["n/a", "A3", *["n/a"] * 4]
+    assert [row[0] for row in rows[1:-1]] == ["1", "2", "3", "4", "5"]
+    shown = [text.get_text() for text in plot_onset_map(onsets).axes[0].get_yticklabels()]
+    assert len(shown) == 5
+    assert not any("A3" in text for text in shown)
+
+
+def test_a_gap_long_after_the_change_hides_nothing():
+    x = theta(120.0, {2: 60.0})
+    x[2, 75 * 512 : 80 * 512] = math.nan
+    onsets = theta_map(x, (60.0, 90.0))
+    assert onsets.ranked[0] == 2
+    assert abs(onsets.onsets[2] - 60.0) <= 1.0
 
 
 def test_masked_stretches_and_short_recordings():
