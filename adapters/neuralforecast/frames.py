@@ -139,9 +139,8 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
     own_quantiles = given.get("refit") or call.__name__ in ("simulate", "explain")
     asked = {} if own_quantiles else losses.asked_levels(given.get("level"), given.get("quantiles"))
     answers = list(_answers(host, asked, handed_on="refit" not in signature.parameters)) if asked else []
-    before = {**host.categorical_vocab_}
     # It takes rows and scalers first, which `predict` would read.
-    with unchanged_if_refused(host), temporarily(host, categories_before=before):
+    with unchanged_if_refused(host), temporarily(host, categories_before=host.categorical_vocab_):
         table = call(host, *args, **options)
         if call.__name__ == "cross_validation":
             table = _without_masked_targets(host, table, given.get("df"))

@@ -61,7 +61,10 @@ def main(arguments: list[str]) -> None:
     check_output_folder(options.output)
     folders = sorted(path.parent for path in root.rglob(RUN))
     if not folders:
-        raise CommandError(f"{root} holds no complete detection (no {RUN} in it or below it){_detect_first(root)}")
+        if root.is_file():
+            check_kind(root)
+        advice = f": first run `mvpformer detect {root} -o results`" if find_recordings(root) else ""
+        raise CommandError(f"{root} holds no complete detection (no {RUN} in it or below it){advice}")
     names = Counter(folder.name for folder in folders)
     _warn_of_earlier_runs(root, folders)
     warn_of_mixed(folders)
@@ -180,13 +183,6 @@ def _warn_of_unused(root: Path, folders: Sequence[Path]) -> None:
     ]
     if unused := [str(path) for path in tables if not {path.name, f"{path.parent.name}/{path.name}"} & known]:
         warn(f"tables below --reference belong to no recording here, and are not read: {listed(unused)}")
-
-
-def _detect_first(root: Path) -> str:
-    """What to do where the folder holds recordings and no detection of them."""
-    if root.is_file():
-        check_kind(root)
-    return f": first run `mvpformer detect {root} -o results`" if find_recordings(root) else ""
 
 
 def _result(folder: Path, root: str | None, unannotated: str, detections: Path, *, namesakes: bool) -> RecordingResult:

@@ -17,7 +17,7 @@ from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import write_json
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS, counted
 from mvpa_ts.ieeg.detection import report, saved
-from mvpa_ts.ieeg.detection.onsets import OnsetMap, Positions, Scorer, check_positions, onset_map, write_onsets
+from mvpa_ts.ieeg.detection.onsets import OnsetMap, Positions, check_positions, onset_map, write_onsets
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
 from mvpa_ts.ieeg.events import Flags, Floats, Intervals, SeizureEvents, segment_labels
 from mvpa_ts.ieeg.recordings.channels import plain_name
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import mne
     from matplotlib.figure import Figure
 
+    from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 _PACKAGES = ("mvpa-ts", "torch", "numpy", "scipy", "mne", "timescoring")
@@ -228,7 +229,7 @@ class Detection:
         online: OnlineRule | None = None,
         positions: Positions | None = None,
         clock: bool = False,
-        detector: Scorer | None = None,
+        detector: Detector | None = None,
         baselines: Mapping[str, Floats] | None = None,
     ) -> None:
         """Write the files that ``mvpformer detect`` writes for one recording, into `folder` itself.
@@ -392,9 +393,7 @@ def read_detection(folder: str | Path) -> Detection:
     if classes := saved.classes_of(run):
         raise ValueError(f"{folder} holds spans of {', '.join(classes)}, and seizures are needed here")
     starts, probabilities = saved.read_probabilities(folder, run)
-    recording, reference = run["recording"], folder / saved.REFERENCE
-    # Earlier versions said nothing of other recordings.
-    model = {"others_in_training": False, **run["model"]}
+    recording, model, reference = run["recording"], run["model"], folder / saved.REFERENCE
     # JSON has no infinity.
     rules: dict[str, Any] = {name: math.inf if value == "none" else value for name, value in run["rules"].items()}
     return Detection(

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import Floats
 from mvpa_ts.ieeg.preprocessing.segments import Segments, SegmentsInMemory
 from mvpa_ts.ieeg.recordings.channels import plain_name
+
+if TYPE_CHECKING:
+    from mvpa_ts.ieeg.detection.detector import Detector
 
 # Theta and alpha, beta and gamma of Bartolomei et al. (Hz).
 SLOW, FAST = (3.4, 12.4), (12.4, 97.0)
@@ -54,17 +57,6 @@ PAST = 48
 
 # (x, y, z) by the name of a channel.
 Positions = Mapping[str, Sequence[float]]
-
-
-class Scorer(Protocol):
-    """What can score segments, as every `Detector`."""
-
-    @property
-    def context(self) -> int:
-        """Segments of a window."""
-
-    def score_segments(self, segments: Segments, first: int = 0) -> Floats:
-        """Probability of each segment from `first` on, NaN where there is none."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +101,7 @@ class OnsetMap:
         return bool(np.isfinite(self.onsets).any())
 
 
-def onset_map(segments: Segments, event: tuple[float, float], detector: Scorer | None = None) -> OnsetMap:
+def onset_map(segments: Segments, event: tuple[float, float], detector: Detector | None = None) -> OnsetMap:
     """The onset map of an event.
 
     Parameters
@@ -321,7 +313,7 @@ def rises(
     return middles[best] - 0.5, strength, pattern
 
 
-def channel_scores(detector: Scorer, segments: Segments, event: tuple[float, float]) -> Floats:
+def channel_scores(detector: Detector, segments: Segments, event: tuple[float, float]) -> Floats:
     """Mean probability [C] of the first 30 s of an event when the detector sees one channel alone.
 
     It reads these, the detector's window and 4 min before it. Our detectors then say what they say of the whole

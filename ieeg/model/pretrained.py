@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -24,33 +25,6 @@ UNFINISHED = "unfinished.txt"
 HUB_SECONDS = 5.0
 
 _CARD_MARK = "<!-- Written by save_pretrained, which replaces this file as long as this line is in it. -->"
-_CARD = """---
-library_name: mvpa-ts
-tags:
-- iEEG
-- time-series
----
-{mark}
-
-# MVPFormer, {weights:,} weights
-
-{kind} for intracranial EEG, made with mvpa-ts. For research use; not a medical device.
-
-| | |
-|---|---|
-| input | µV at {rate:g} Hz, segments of {seconds:g} s, up to {channel_rows} channels and {time_rows} segments |
-| trained with | windows of {context} segments |
-| width, layers, heads | {dim}, {num_layers}, {num_heads} ({num_kv_heads} for keys and values) |
-| attention | {attention} |
-| amplitude in the embedding | {amplitude} |
-| outputs | {outputs} |
-
-    from mvpa_ts.ieeg import MVPFormer
-    model = MVPFormer.from_pretrained("OWNER/NAME")  # or the folder
-{detect}
-**Before you share it, say here** what it was trained on, how well it does on subjects that it never saw, and under
-which licence it may be used. Its weights may tell something of the recordings that trained it.
-"""
 
 
 def write_card(config: MVPFormerConfig, weights: int, folder: str | Path) -> None:
@@ -83,7 +57,8 @@ def write_card(config: MVPFormerConfig, weights: int, folder: str | Path) -> Non
         "outputs": "; ".join(name for name, present in heads.items() if present),
         "detect": detect if config.num_classes == 2 else "",
     }
-    write_text(path, _CARD.format_map(config.to_dict() | words))
+    template = resources.files("mvpa_ts.ieeg.model").joinpath("model_card.md").read_text(encoding="utf-8")
+    write_text(path, template.format_map(config.to_dict() | words))
 
 
 def pretrained_config(

@@ -130,12 +130,14 @@ def _is_later_part(folder: Path, name: str, others: set[str]) -> bool:
 
 
 def is_swec(path: Path) -> bool:
+    """Whether a file or a folder is a recording of SWEC, by its names."""
     if path.is_dir():
         return any(path.glob("*_total.h5")) or any(path.glob("*_part_*.h5"))
     return path.suffix.lower() in SWEC_SUFFIXES
 
 
 def stem_of(path: Path) -> str:
+    """The name of a recording: that of its file without its ending."""
     return path.name.removesuffix(".gz").rpartition(".")[0]
 
 

@@ -383,7 +383,8 @@ class TestPlot:
         model.save_pretrained(tmp_path / "model")
         folder = root / "S01_session0"
         assert run("plot", "timeline", folder, "-o", tmp_path / "timeline.svg") == 0
-        traces = ["--onset", 10, "--offset", 20, "--detection", folder]
+        assert run("detect", file, "--model", "line-length", "-o", tmp_path / "results") == 0
+        traces = ["--onset", 10, "--offset", 20, "--detection", tmp_path / "results" / "S01"]
         assert run("plot", "traces", file, "-o", tmp_path / "traces.png", *traces) == 0
         assert run("plot", "channels", file, "-o", tmp_path / "channels.pdf") == 0
         maps = ["--model", tmp_path / "model", "--before", tmp_path / "model", "--term", "time"]
