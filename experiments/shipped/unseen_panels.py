@@ -269,7 +269,7 @@ WIDE = ("whole network", "places not told", "series by series")
 
 
 def forecast(network: BaseForecaster, windows: Windows, arm: Arm) -> tuple[Tensor, dict[str, Tensor]]:
-    """Medians [B, h, C] of the arm, and those of each regression alone."""
+    """Medians [B, h, C] of the arm, and those of each regression alone, unless series are read one by one."""
     x, positions = windows.past, windows.positions if arm.places else None
     B, _, C = x.shape
     h = windows.future.shape[1]
@@ -282,12 +282,9 @@ def forecast(network: BaseForecaster, windows: Windows, arm: Arm) -> tuple[Tenso
         x, positions = x.movedim(2, 1).reshape(B * C, -1, 1), None
     # So many windows as the network reads at once, so that what its regressions gave can be told.
     parts = [_parts(network, rows, positions, h, arm) for rows in x.split(max(1, MOST_SERIES // x.shape[2]))]
-    medians, single = torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts])
+    medians, single = torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts]).movedim(3, 1)
     if not arm.panel:
-        medians = medians.view(B, C, h).mT
-        single = single.view(B, C, len(NAMES), h).movedim(3, 1)
-    else:
-        single = single.movedim(3, 1)
+        return medians.view(B, C, h).mT + effects, {}
     return medians + effects, {name: single[..., index] + effects for index, name in enumerate(NAMES)}
 
 
