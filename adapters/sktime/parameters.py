@@ -79,7 +79,7 @@ class DictOptions(BaseEstimator):
 
     def _keep(self, given: Mapping[str, Any]) -> None:
         """Keep what a constructor was given, its `locals()`, under the names of its parameters: hosts look there."""
-        vars(self).update({name: value for name, value in given.items() if name != "self"})
+        self.__dict__.update({name: value for name, value in given.items() if name != "self"})
         super().__init__()
 
     @classmethod
