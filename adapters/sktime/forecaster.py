@@ -262,8 +262,8 @@ class MVPAForecaster(DictOptions, Pretraining):
     def stream(self) -> ForecastStream:
         """A stream that goes on after the last row: `update(rows)` and `predict()` without what the host does around.
 
-        Forecasts equal those after ``update(rows, update_params=False)``: quantiles `fitted_.levels` of the steps of
-        `fit`, or of the last `predict` with `pretrained`, columns in the order of `stream.columns`.
+        Forecasts equal those after ``update(rows, update_params=False)``: quantiles `fitted_.levels` of all steps up
+        to the last of `fit`, or of the last `predict` with `pretrained`, columns in the order of `stream.columns`.
 
         Raises
         ------
