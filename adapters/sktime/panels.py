@@ -154,8 +154,8 @@ class PanelEstimator(DictOptions):
         ValueError
             The folder holds something else, a file is damaged, or the files do not belong together.
         """
-        check_folder(folder, cls._estimator_type)
         estimator: Any = cls(**parameters)
+        check_folder(folder, estimator._estimator_type)
         estimator.fitted_ = estimator._read_networks(folder)
         path, channels = Path(folder) / _CHANNELS, estimator.fitted_.config.num_channels
         if (names := read_config(path).get("names")) is not None:

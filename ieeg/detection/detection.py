@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import mne
     from matplotlib.figure import Figure
 
-    from mvpa_ts.ieeg.detection.detector import Detector
     from mvpa_ts.ieeg.preprocessing.segments import Segments
 
 _PACKAGES = ("mvpa-ts", "torch", "numpy", "scipy", "mne", "timescoring")
@@ -229,7 +228,7 @@ class Detection:
         online: OnlineRule | None = None,
         positions: Positions | None = None,
         clock: bool = False,
-        detector: Detector | None = None,
+        detector: Any = None,
         baselines: Mapping[str, Floats] | None = None,
     ) -> None:
         """Write the files that ``mvpformer detect`` writes for one recording, into `folder` itself.

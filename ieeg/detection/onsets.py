@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,6 @@ from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import Floats
 from mvpa_ts.ieeg.preprocessing.segments import Segments, SegmentsInMemory
 from mvpa_ts.ieeg.recordings.channels import plain_name
-
-if TYPE_CHECKING:
-    from mvpa_ts.ieeg.detection.detector import Detector
 
 # Theta and alpha, beta and gamma of Bartolomei et al. (Hz).
 SLOW, FAST = (3.4, 12.4), (12.4, 97.0)
@@ -101,7 +98,7 @@ class OnsetMap:
         return bool(np.isfinite(self.onsets).any())
 
 
-def onset_map(segments: Segments, event: tuple[float, float], detector: Detector | None = None) -> OnsetMap:
+def onset_map(segments: Segments, event: tuple[float, float], detector: Any = None) -> OnsetMap:
     """The onset map of an event.
 
     Parameters
@@ -313,7 +310,7 @@ def rises(
     return middles[best] - 0.5, strength, pattern
 
 
-def channel_scores(detector: Detector, segments: Segments, event: tuple[float, float]) -> Floats:
+def channel_scores(detector: Any, segments: Segments, event: tuple[float, float]) -> Floats:
     """Mean probability [C] of the first 30 s of an event when the detector sees one channel alone.
 
     It reads these, the detector's window and 4 min before it. Our detectors then say what they say of the whole
