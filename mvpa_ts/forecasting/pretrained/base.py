@@ -256,7 +256,8 @@ class BaseForecaster(nn.Module):
         seasons = torch.as_tensor(0 if season is None else season, device=x.device).expand(len(x))
         alone = torch.zeros_like(mask[:, 0])
         if not (self.training or torch.compiler.is_compiling()):  # a graph is for panels that reach the last step
-            seen = mask & ~spikes(x, mask)  # a last value that is far off says no more than a missing one
+            # A last value that is far off says no more than a missing one.
+            seen = mask[:, -self.farthest :] & ~spikes(x[:, -self.farthest :], mask[:, -self.farthest :])
             stopped = seen.any(2).flip(1).to(torch.uint8).argmax(1)  # steps ago that each panel stopped
             if stopped.any():
                 # Nobody knows how it went on since then: that is forecast, too.
