@@ -106,7 +106,7 @@ def onset_map(segments: Segments, event: tuple[float, float], detector: Any = No
     segments : Segments
         The recording as the detector reads it, `Detection.segments`.
     event : (onset, offset)
-        Seconds; the onset may be up to 30 s late.
+        Seconds. Changes are looked for from 30 s before the onset on; the later it is, the less sure they are.
     detector : Detector, optional
         For `OnsetMap.scores`.
 
@@ -157,7 +157,7 @@ def onset_map(segments: Segments, event: tuple[float, float], detector: Any = No
     reach = COMPARED / STEP
     unsure = np.any(shown.T & (since < reach) & (heard | (since > -reach)), axis=1)
     strength[unsure] = 0.0
-    if unsure.any() and not unsure.all():  # which said when to look
+    if unsure.any() and not unsure.all():  # they had a say in where the second look was
         changes[~unsure], strength[~unsure], pattern = rises(energy[~unsure], times - (onset - begin), fewest=fewest)
     quiet = times < max(onset - begin - SEGMENT_SECONDS, times[min(4, len(times) - 1)])
     ratio /= np.maximum(np.median(ratio[:, quiet], axis=1, keepdims=True), 1e-12)

@@ -175,14 +175,14 @@ def forecast_quantiles(
     )  # fmt: skip
     sign = signs_of_totals(x, mask) * (not training)
     # Hosts pad windows of the training beyond the end of a series with zeros, which nobody gave.
-    spoken = None if training else names
+    warned = None if training else names
     if sign.any():
         asked = sorted({*levels, 0.5})
-        forecast = ahead(x, mask, levels=asked, names=spoken)
+        forecast = ahead(x, mask, levels=asked, names=warned)
         steps = ahead(*with_steps(x, mask, sign), levels=LEVELS, names=None)
         forecast = added_up(forecast, steps, x[:, -1], sign, asked)[..., [asked.index(level) for level in levels]]
     else:
-        forecast = ahead(x, mask, levels=levels, names=spoken)
+        forecast = ahead(x, mask, levels=levels, names=warned)
     if not training:  # what is rounded has no gradient
         forecast = rounded_as_counted(forecast, x, mask)
     return torch.minimum(torch.maximum(forecast, lower), upper)
