@@ -1,6 +1,7 @@
 """The base forecaster: units, gaps, order of series, quantiles, long horizons, files."""
 
 import warnings
+from contextlib import nullcontext
 
 import pandas as pd
 import pytest
@@ -189,7 +190,16 @@ def test_what_is_missing_before_all_series_does_not_matter():
     torch.testing.assert_close(both[:2], network(x))
 
 
-@pytest.mark.slow  # half a minute of tracing; in small: one graph of the trained network, tests/attention
+def test_a_graph_never_looks_at_values(monkeypatch):
+    """Tensors without values run through what a compiler traces."""
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # which knows no such tensors
+    with torch.no_grad(), torch.device("meta"):
+        network = BaseForecaster(SMALL).eval()
+        assert network(torch.empty(2, 64, 3), horizon=8, season=12).shape == (2, 8, 3, 9)
+
+
+@pytest.mark.slow  # half a minute of tracing; in small: the test above
 @torch.no_grad()
 def test_one_compiled_graph_gives_the_same():
     """Of panels with gaps; a missing beginning is cut off only where nothing is compiled."""

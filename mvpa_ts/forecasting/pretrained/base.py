@@ -283,7 +283,7 @@ class BaseForecaster(nn.Module):
             of_windows = [self._of_group(*part, horizon, at, levels) for part in parts]
             forecasts.append(torch.cat(of_windows))
         forecast = torch.cat(forecasts, dim=2)[:, :, along.argsort()]
-        if alone.any():
+        if not torch.compiler.is_compiling() and alone.any():
             forecast.movedim(2, 1)[alone] = self(
                 x.mT[alone][..., None], mask.mT[alone][..., None], horizon=horizon,
                 season=seasons[:, None].expand_as(alone)[alone], levels=levels,
