@@ -26,6 +26,7 @@ from mvpa_ts.forecasting.pretrained.base import (
     BaseForecaster,
     Reading,
 )
+from mvpa_ts.forecasting.pretrained.chance import with_chance
 from mvpa_ts.forecasting.pretrained.covariates import BEYOND, covariate_effects
 from mvpa_ts.forecasting.pretrained.jumps import cleaned
 from mvpa_ts.forecasting.pretrained.layout import layout
@@ -121,7 +122,9 @@ def forecast_quantiles(
 ) -> Tensor:
     """Quantiles of a horizon of any length, at any levels.
 
-    Of a running total, such as a meter's readings, the steps are forecast and added up.
+    Of a running total, such as a meter's readings, the steps are forecast and added up. Where nothing tells what
+    comes next, a series that stays and then changes, such as a price, is forecast by its last value and by how often
+    and how far it changes, and lumps, such as sales of spare parts, by the share of each value so far.
 
     Parameters
     ----------
@@ -169,10 +172,10 @@ def forecast_quantiles(
     if not training:
         _warn_of_short_series(mask, horizon)
     lower, upper = (end[:, None, :, None] for end in bounds_of(bounded, x, mask))
+    season = with_year(x, mask, checked_season(season))
     ahead = partial(
-        _ahead, network, horizon=horizon, positions=positions, season=with_year(x, mask, checked_season(season)),
-        future=future, historic=historic,
-    )  # fmt: skip
+        _ahead, network, horizon=horizon, positions=positions, season=season, future=future, historic=historic
+    )
     sign = signs_of_totals(x, mask) * (not training)
     # Hosts pad windows of the training beyond the end of a series with zeros, which nobody gave.
     warned = None if training else names
@@ -184,6 +187,8 @@ def forecast_quantiles(
     else:
         forecast = ahead(x, mask, levels=levels, names=warned)
     if not training:  # what is rounded has no gradient
+        if future is None:
+            forecast = with_chance(forecast, x, mask, levels, season)
         forecast = rounded_as_counted(forecast, x, mask)
     return torch.minimum(torch.maximum(forecast, lower), upper)
 
