@@ -84,6 +84,7 @@ def foretold() -> dict[str, np.ndarray]:
         "rents that rise each year": np.repeat(np.linspace(5.0, 9.0, 20) ** 2, 12),
         "sales that end": lumps(generator, 240, 1, 1.0)[:, 0] * (generator.random(240) < np.linspace(0.6, 0.05, 240)),
         "a switch": switch * 4.0,
+        "a sensor that got stuck": np.where(step < 130, np.random.default_rng(0).normal(size=240), 0.0),
         "a constant": np.full(240, 3.0),
         "noise": generator.normal(size=240),
         "a walk": generator.normal(size=240).cumsum(),

@@ -83,12 +83,16 @@ def _by_chance(x: Tensor, others: Tensor, draws: Tensor, levels: Sequence[float]
     changed, changes = ((rows.diff() != 0.0).to(x.dtype) for rows in (x, others.nan_to_num(0.0)))
     if _stays(x):
         return None if _follows(changed, changes) else _of_paths(x, draws, levels)
-    if not changed.any() or (x == x.mode().values).sum() < _COMMONEST * len(x):
+    common = (x == x.mode().values).to(x.dtype)
+    if not changed.any() or common.mean() < _COMMONEST:
         return None
     ranks = (x[:, None] > x).sum(1) + 0.5 * (x[:, None] == x).sum(1)
     time = torch.arange(len(x), dtype=x.dtype, device=x.device)
-    trend = (_standardised(ranks) * _standardised(time)).mean() * math.sqrt(len(x))
-    if trend.abs() > 2.0 or (_relation(ranks, ranks[None]) > 1.0).any() or (_relation(ranks, others).abs() > 1.0).any():
+    for signal in (ranks, common):
+        trend = (_standardised(signal) * _standardised(time)).mean() * math.sqrt(len(x))
+        if trend.abs() > 2.0 or (_relation(signal, signal[None]) > 1.0).any():
+            return None
+    if (_relation(ranks, others).abs() > 1.0).any():
         return None
     return x.quantile(x.new_tensor(levels), interpolation="lower")
 
