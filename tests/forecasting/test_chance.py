@@ -97,11 +97,15 @@ def test_what_is_told_is_left_to_the_network(name):
     assert np.isnan(forecast(foretold()[name][:, None])).all()
 
 
-def test_a_told_season_that_is_longer_than_what_is_compared():
+def test_a_told_season_counts_where_it_comes_again():
     x = torch.tensor(prices(np.random.default_rng(9), 1440, 1)[np.arange(2000) % 1440])[None]
     nothing = torch.full((1, 4, 1, 3), NOTHING, dtype=torch.float64)
     assert with_chance(nothing, x, x == x, LEVELS, season=1440).isnan().all()
-    assert not with_chance(nothing, x, x == x, LEVELS).isnan().any()
+    without = with_chance(nothing, x, x == x, LEVELS)
+    assert not without.isnan().any()
+    # A week tells nothing, though prices are mostly what they were a week ago; so does a year that was not yet seen.
+    for season in (7, 1995):
+        torch.testing.assert_close(with_chance(nothing, x, x == x, LEVELS, season=season), without)
 
 
 @pytest.mark.parametrize("kind", [prices, lumps])

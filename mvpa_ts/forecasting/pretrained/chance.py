@@ -67,12 +67,12 @@ def with_chance(
 
 
 def _comes_again(x: Tensor, longer: Tensor, season: int) -> bool:
-    """Whether the last values x [L] are what they were one told season before, in the whole series."""
+    """Whether the last values x [L] are what the whole series was a told season before, which is longer than T."""
     steps = min(len(x), len(longer) - season)
-    if not season or steps < _LEAST_STEPS:
+    if season <= _lags(x) or steps < _LEAST_STEPS:
         return False
-    before = longer[len(longer) - season - steps : len(longer) - season]
-    return bool((x[-steps:] - before).abs().nanmean() < _COMING_BACK * (x[:, None] - x).abs().mean())
+    missed = (x[-steps:] - longer[len(longer) - season - steps : len(longer) - season]).abs().nanmean()
+    return bool(missed < _COMING_BACK * _apart(x).max())
 
 
 def _by_chance(x: Tensor, others: Tensor, draws: Tensor, levels: Sequence[float]) -> Tensor | None:
@@ -108,9 +108,14 @@ def _stays(x: Tensor) -> bool:
     kept = (changed[:-1] & ~changed[1:]).sum()
     if kept + 1 < _KEPT * (followed + 1):
         return False
-    apart = (x - _earlier(x)).abs().nanmean(1)
+    apart = _apart(x)
     in_time = ((change - _earlier(change)).abs() - change.abs()).nansum(1) < 0.0
     return not ((apart < _COMING_BACK * apart.cummax(0).values).any() or in_time[1:].any())
+
+
+def _apart(x: Tensor) -> Tensor:
+    """Mean differences of values [L] so many steps apart, [T]."""
+    return (x - _earlier(x)).abs().nanmean(1)
 
 
 def _earlier(x: Tensor) -> Tensor:
