@@ -155,3 +155,10 @@ def test_with_covariates_the_network_keeps_the_word():
     change = quantiles[:, 4] - quantiles[0, 4]
     expected = -5.0 * torch.tensor(discount[300:] - discount[300])
     torch.testing.assert_close(change, expected, atol=1.0, rtol=0.0)
+    # A past covariate may tell as well; of one without rows the price is forecast as without any.
+    alone, empty, beside = (
+        forecast_quantiles(network, price[None], horizon=12, historic=past)
+        for past in (None, torch.zeros(1, 300, 1, 0), torch.tensor(generator.normal(size=(1, 300, 1, 1))).float())
+    )
+    torch.testing.assert_close(empty, alone)
+    assert not torch.equal(beside, alone)

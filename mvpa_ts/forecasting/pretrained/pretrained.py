@@ -187,7 +187,7 @@ def forecast_quantiles(
     else:
         forecast = ahead(x, mask, levels=levels, names=warned)
     if not training:  # what is rounded has no gradient
-        if future is None:
+        if all(covariates is None or not covariates.shape[-1] for covariates in (future, historic)):
             forecast = with_chance(forecast, x, mask, levels, season)
         forecast = rounded_as_counted(forecast, x, mask)
     return torch.minimum(torch.maximum(forecast, lower), upper)
