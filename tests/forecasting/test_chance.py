@@ -157,7 +157,7 @@ def test_with_covariates_the_network_keeps_the_word():
     torch.testing.assert_close(change, expected, atol=1.0, rtol=0.0)
     # A past covariate may tell as well; of one without rows the price is forecast as without any.
     alone, empty, beside = (
-        forecast_quantiles(network, price[None], horizon=12, historic=past)
+        forecast_quantiles(network, price[None, :, None], horizon=12, historic=past)
         for past in (None, torch.zeros(1, 300, 1, 0), torch.tensor(generator.normal(size=(1, 300, 1, 1))).float())
     )
     torch.testing.assert_close(empty, alone)
