@@ -78,6 +78,8 @@ def prepared(model: MVPFormer, method: Method = "lora", *, rank: int = 8, alpha:
         raise ValueError("the model has no classification head: add one with with_head")
     if model.prediction_head is not None:
         raise ValueError("the model has a prediction head: replace it by a classification head with with_head")
+    if method == "amplitude" and model.amplitude is None:
+        raise ValueError("method='amplitude' needs a model with amplitude='bands', got 'none'")
     if method == "lora":
         from peft import LoraConfig, get_peft_model
 
@@ -89,8 +91,6 @@ def prepared(model: MVPFormer, method: Method = "lora", *, rank: int = 8, alpha:
             return get_peft_model(model, adapters)
     # It may have been prepared by another method before.
     model.requires_grad_(True)
-    if method == "amplitude" and model.amplitude is None:
-        raise ValueError("method='amplitude' needs a model with amplitude='bands', got 'none'")
     if method in ("head", "amplitude"):
         model.requires_grad_(False)
         model.head.requires_grad_(True)

@@ -14,6 +14,7 @@ from support.made_up_recordings import quiet_trainer, recording, seeded
 pytest.importorskip("peft")
 from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_tiny
 from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.model.lora import prepared, with_head
 from mvpa_ts.ieeg.training.augmentation import Augmentation
 from mvpa_ts.ieeg.training.data_module import SeizureDataModule, Simulation
 from mvpa_ts.ieeg.training.finetuning import FinetuningModule
@@ -220,6 +221,10 @@ def test_amplitude_trains_head_and_map_and_blocks_leave_the_projection(base, tmp
     MVPFormer(dataclasses.replace(CONFIG, amplitude="none")).save_pretrained(tmp_path / "blind")
     with pytest.raises(ValueError, match="method='amplitude' needs a model with amplitude='bands'"):
         FinetuningModule(tmp_path / "blind", method="amplitude")
+    frozen = with_head(MVPFormer.from_pretrained(tmp_path / "blind"), 2).requires_grad_(False)
+    with pytest.raises(ValueError, match="needs a model with amplitude='bands'"):
+        prepared(frozen, "amplitude")
+    assert not any(parameter.requires_grad for parameter in frozen.parameters())
 
 
 def test_the_best_weights_are_kept_and_go_on_with_a_checkpoint(base, tmp_path):
