@@ -126,7 +126,6 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
 
 
 def _lines_that_mend(index: FrameIndex) -> str:
-    """Lines that run as they are printed."""
     id_column, time_column, target = index.columns
     y = f"df[{target!r}]"
     others = {"id_col": (id_column, "unique_id"), "time_col": (time_column, "ds")}

@@ -117,7 +117,6 @@ class WaveletEncoder(nn.Module):
 
 
 def _weighted_sum(shifted: Sequence[Tensor], taps: Sequence[float]) -> Tensor:
-    """Sum of tensors of one shape, each times its tap."""
     output = shifted[0] * taps[0]
     for values, tap in zip(shifted[1:], taps[1:], strict=True):
         output = output.add_(values, alpha=tap)

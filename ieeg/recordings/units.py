@@ -134,10 +134,8 @@ def _check_joined(raw: mne.io.BaseRaw, channels: Sequence[str], name: str) -> No
 
 
 def _factors(raw: mne.io.BaseRaw) -> dict[str, float]:
-    """What MNE multiplies each channel of a lazily read EDF, BDF, GDF or BrainVision file by to make volts; else empty.
-
-    MNE knows "uV", "µV" and "mV" by exactly these letters and takes all else for volts, "nV" and "UV" too.
-    """
+    """By what MNE makes volts of each channel of a lazily read EDF, BDF, GDF or BrainVision file; else empty."""
+    # MNE knows "uV", "µV" and "mV" by exactly these letters and takes all else for volts, "nV" and "UV" too.
     if raw.preload:
         return {}
     if type(raw).__name__ == "RawBrainVision":

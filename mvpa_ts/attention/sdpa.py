@@ -40,15 +40,15 @@ def sdpa_attention(problem: Problem) -> tuple[Tensor, Any]:
 
 
 def _precision(query: Tensor) -> torch.dtype:
-    """Choose the precision of the call: on a CPU not 16 bits, which torch's kernels there add up in 16 bits as well."""
     device_type = query.device.type
+    # On a CPU torch's kernels add numbers of 16 bits up in 16 bits.
     if device_type == "cpu":
         return torch.promote_types(query.dtype, torch.float32)
     return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else query.dtype
 
 
 def _value_width(query: Tensor, d: int) -> int:
-    """Choose the width of the values: on a CPU that of the keys, else torch would hold all weights in memory."""
+    # On a CPU torch would hold all weights in memory if values were narrower than keys.
     return query.shape[-1] if query.device.type == "cpu" else d + -d % _MULTIPLE
 
 

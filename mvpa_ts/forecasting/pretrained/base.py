@@ -533,14 +533,12 @@ class BaseForecaster(nn.Module):
         self, values: Tensor, mask: Tensor, first: Tensor, periods: Tensor, strength: Tensor, channels: int,
         horizon: int, place: Layout,
     ) -> Tensor:  # fmt: skip
-        """Regressions on neighbours and leaders from the end and from all origins, [1 + O, N, K, h].
-
-        They read the last `lookback` steps. Panels that begin at different steps are read apart, so that none depends
-        on those beside it. In training, where panels of a batch are about as long, that would cost time.
-        """
+        """Regressions on neighbours and leaders from the end and from all origins, [1 + O, N, K, h]."""
         surplus = max(0, values.shape[1] - self.config.lookback)
         values, mask, first = values[:, surplus:], mask[:, surplus:], (first - surplus).clamp(min=0)
         begin = first.view(-1, channels).amin(1).clamp(max=max(0, values.shape[1] - LEAST_STEPS))
+        # Panels that begin at different steps are read apart, so that none depends on those beside it. In training,
+        # where panels of a batch are about as long, that would cost time.
         starts = [0] if self.training or torch.compiler.is_compiling() else begin.unique().tolist()
         if starts == [0]:
             return self._regressions(values, mask, first, periods, strength, channels, horizon, place.order)
