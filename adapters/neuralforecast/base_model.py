@@ -471,7 +471,6 @@ class PanelModel(HostOverrides):
             )
 
     def _check_familiar(self, panel: Panel) -> None:
-        """Raise ValueError for series that were not in the fit, where each has parameters of its own."""
         fitted, options = self._fitted_series, self._kept_series
         if not options or fitted is None or fitted.names is None:
             return

@@ -113,7 +113,6 @@ def main(arguments: list[str]) -> None:
 
 
 def _check_table(file: Path, table: Path) -> None:
-    """Raise a CommandError where the table of events would take the place of another one, or of a folder."""
     if table.is_dir():
         raise CommandError(f"--output {table} is a folder: name a file.tsv, or a folder of another name")
     if (table.parent / RUN).is_file():

@@ -157,7 +157,6 @@ def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
 
 
 def _warn_of_earlier_runs(root: Path, folders: Sequence[Path]) -> None:
-    """Warn of detections that were interrupted, and of those on which `mvpformer detect` failed when it ran again."""
     if begun := [str(path.parent) for path in sorted(root.rglob(STORE)) if not (path.parent / RUN).is_file()]:
         warn_left_out(
             f"{root} holds detections that were interrupted, and are not scored: {listed(begun)}. Run "

@@ -89,7 +89,6 @@ def main(arguments: list[str]) -> None:
 
 
 def _say_before_training(config: Any, training: Sequence[Recording], validation: Sequence[Recording]) -> None:
-    """Print that networks will train for nothing, or on several people, before the minutes that it takes."""
     from mvpa_ts.ieeg.preprocessing.segments import Segments
     from mvpa_ts.ieeg.recordings.swec_table import identity
 

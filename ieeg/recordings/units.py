@@ -115,7 +115,6 @@ def microvolt_scales(
 
 
 def _check_joined(raw: mne.io.BaseRaw, channels: Sequence[str], name: str) -> None:
-    """Raise a ValueError where the files of a joined Raw have units of which MNE makes different things."""
     import mne
 
     files = [*dict.fromkeys(str(file) for file in raw.filenames if file)]
