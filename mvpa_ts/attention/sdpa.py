@@ -116,9 +116,8 @@ def _time_scores(p: Problem, query: Tensor, dtype: torch.dtype) -> list[Tensor]:
     if "time" not in p.components:
         return [query.new_zeros((*query.shape[:5], T))]
     segment = torch.arange(T, device=query.device)
-    lag = segment[:, None] - segment
-    rows = lag.clamp(min=0) if p.causal else lag + (p.time_key.shape[0] - 1) // 2
     biased, table = _exact(query, p.time_bias, p.time_key, dtype)
+    rows = p.time_rows(segment[:, None] - segment)
     return _rounded(torch.einsum("bkgtcd,tskd->bkgtcs", biased, table[rows]), dtype)
 
 

@@ -55,8 +55,8 @@ QUICK_RATE = 100.0
 """Their learning rate in finetuning over that of the rest: a hundred small steps would not move the choice."""
 STRONG_SEASON = 0.8
 """Height of a peak of the autocorrelation from which a season is taken away before regressions on other series."""
+# Gain of regressions on other series, log of errors, from which means of several steps are not asked.
 _CLEARLY = 0.1
-"""Gain of regressions on other series, log of errors, from which means of several steps are not asked."""
 _BOUND = 20.0  # in standard deviations
 _LEAST_TRIED = 0.7  # of what usual times of a season change: surer ones say little about others
 _NORMAL_WIDTH = 2.5631  # standard deviations from the first of `LEVELS` to the last

@@ -42,8 +42,8 @@ MOST_ROWS = 12_000
 """Rows of a pooled regression; of more, every second or third is read."""
 _TRIED_LAGS = range(49)
 _NEARLY = 0.95
+# Rows and factors that are worked on together: so many stay in a CPU's cache; a GPU wants few, large calls.
 _AT_ONCE, _AT_ONCE_ON_A_GPU = (8192, 4), (1 << 20, 512)
-"""Rows and factors that are worked on together: so many stay in a CPU's cache; a GPU wants few, large calls."""
 
 
 def relation_forecasts(
