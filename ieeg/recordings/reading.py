@@ -21,9 +21,9 @@ from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, class_s
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.guards import LeftOutWarning, check_regular, damage_is_an_error, warn_left_out
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
-from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts, real_numbers, with_notes
+from mvpa_ts.ieeg.recordings.recording import Interval, Recording, known_unit, microvolts, real_numbers, with_notes
 from mvpa_ts.ieeg.recordings.seizure_words import is_background, is_seizure
-from mvpa_ts.ieeg.recordings.units import known_unit, stated_units, types_by_units, with_units_of_table
+from mvpa_ts.ieeg.recordings.units import stated_units, types_by_units, with_units_of_table
 
 if TYPE_CHECKING:
     import mne
