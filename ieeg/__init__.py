@@ -36,7 +36,6 @@ _LAZY = {
     "Detection": "mvpa_ts.ieeg.detection.detection",
     "Detector": "mvpa_ts.ieeg.detection.detector",
     "MVPFormer": "mvpa_ts.ieeg.model.mvpformer",
-    "MVPFormerConfig": "mvpa_ts.ieeg.model.configuration",
     "Preprocessing": "mvpa_ts.ieeg.preprocessing.settings",
     "PretrainingModule": "mvpa_ts.ieeg.training.pretraining",
     "Recording": "mvpa_ts.ieeg.recordings.recording",
@@ -47,12 +46,10 @@ _LAZY = {
     "embed": "mvpa_ts.ieeg.model.embedding",
     "generate": "mvpa_ts.ieeg.model.generation",
     "load_released": "mvpa_ts.ieeg.model.released",
-    "mvpformer_m": "mvpa_ts.ieeg.model.configuration",
-    "mvpformer_s": "mvpa_ts.ieeg.model.configuration",
-    "mvpformer_tiny": "mvpa_ts.ieeg.model.configuration",
     "read_recording": "mvpa_ts.ieeg.recordings.reading",
-    "simulate_cohort": "mvpa_ts.ieeg.simulation.simulate",
-    "simulate_recording": "mvpa_ts.ieeg.simulation.simulate",
+    "MVPFormerConfig": "mvpa_ts.ieeg.model.configuration",
+    **dict.fromkeys(("mvpformer_m", "mvpformer_s", "mvpformer_tiny"), "mvpa_ts.ieeg.model.configuration"),
+    **dict.fromkeys(("simulate_cohort", "simulate_recording"), "mvpa_ts.ieeg.simulation.simulate"),
 }
 __all__ = [*_LAZY]
 __getattr__ = lazy_names(__name__, _LAZY, extra="ieeg")

@@ -115,7 +115,7 @@ class OwnRandomState(TorchFunctionMode):
     def _dropout(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool | None = None
     ) -> Tensor:
-        """As torch's, which takes no generator; on a CPU the same numbers."""
+        # Torch's own takes no generator. On a CPU this draws the same numbers.
         if not (training if train is None else train) or p == 0.0 or not input.numel():
             return input
         kept = torch.empty_like(input).bernoulli_(1.0 - p, generator=self.generator(input.device))

@@ -210,8 +210,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def _safetensors() -> tuple[type[Exception], Callable[..., None], Callable[..., dict[str, Tensor]]]:
-    """The library's error, its save and its load function; every extra of this package installs it."""
-    try:
+    try:  # every extra of this package installs it
         from safetensors import SafetensorError
         from safetensors.torch import load_file, save_file
     except ImportError as error:

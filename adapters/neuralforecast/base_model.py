@@ -367,21 +367,19 @@ class PanelModel(HostOverrides):
         order = self._order_of(panel.names, len(panel), panel)
         features = self._feature_scales(panel)
         names = None if panel.names is None else [plain(name) for name in panel.names]
-        self._fitted_series = FittedSeries(
-            names, panel.units().tolist(), order, features, panel.index is not None and panel.index.scaled
-        )
+        units = panel.units().tolist()
+        scaled = panel.index is not None and panel.index.scaled
+        self._fitted_series = FittedSeries(names, units, order, features, scaled)
         self._fitted_index = panel.index
         self._view = self._view_of(panel)
-        self._training.prepare(panel.windows_count(lookback=lookback, horizon=self.h), self._largest_deviation())
+        # Of a loss in the units of the series.
+        deviations = [deviation for _, deviation in units if math.isfinite(deviation)] if self._own_units else []
+        windows = panel.windows_count(lookback=lookback, horizon=self.h)
+        self._training.prepare(windows, max(deviations, default=None))
 
     def _feature_scales(self, panel: Panel) -> dict[str, list[float]]:
         """Mean, deviation, least and largest value of the exogenous columns that the model bounds."""
         return {}
-
-    def _largest_deviation(self) -> float | None:
-        """The largest deviation of a series of the last fit, if the loss is in the units of the series; else None."""
-        units = [] if self._fitted_series is None or not self._own_units else self._fitted_series.units
-        return max((deviation for _, deviation in units if math.isfinite(deviation)), default=None)
 
     def view(self, count: int, device: torch.device) -> PanelView:
         """The view of `count` series; of a panel that no call announced, what follows from the model's own names."""
@@ -471,7 +469,6 @@ class PanelModel(HostOverrides):
             )
 
     def _check_familiar(self, panel: Panel) -> None:
-        """Raise ValueError for series that were not in the fit, where each has parameters of its own."""
         fitted, options = self._fitted_series, self._kept_series
         if not options or fitted is None or fitted.names is None:
             return

@@ -126,7 +126,6 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
 
 
 def _lines_that_mend(index: FrameIndex) -> str:
-    """Lines that run as they are printed."""
     id_column, time_column, target = index.columns
     y = f"df[{target!r}]"
     others = {"id_col": (id_column, "unique_id"), "time_col": (time_column, "ds")}
@@ -148,23 +147,22 @@ def _lines_that_mend(index: FrameIndex) -> str:
     return f"Add the missing rows:\n{fill}\n{mask}"
 
 
-def jump_of(dates: np.ndarray, freq: Any) -> str | None:
+def jump_of(dates: Any, freq: Any) -> str | None:
     """Where sorted dates leave the grid of a frequency; None where they do not, or where it cannot be told."""
     freq = _step(freq, dates)
     if freq is None:
         return None
-    got: Any
-    grid: Any
     if np.issubdtype(dates.dtype, np.number):
-        got, grid = dates, np.arange(len(dates)) * freq + dates[0]
+        grid = np.arange(len(dates)) * freq + dates[0]
     else:
-        got = pd.DatetimeIndex(dates)
-        grid = pd.date_range(got[0], periods=1, freq=freq).append(_following(got, freq))
-    wrong = np.flatnonzero(np.asarray(got != grid))
+        dates = pd.DatetimeIndex(dates)
+        grid = pd.date_range(dates[0], periods=1, freq=freq).append(_following(dates, freq))
+    wrong = np.flatnonzero(np.asarray(dates != grid))
     if not len(wrong):
         return None
-    first = wrong[0]
-    return f"after {got[first - 1]} comes {got[first]}, not {grid[first]}" if first else f"they begin with {got[0]}"
+    if (first := wrong[0]) == 0:
+        return f"they begin with {dates[0]}"
+    return f"after {dates[first - 1]} comes {dates[first]}, not {grid[first]}"
 
 
 def _following(days: pd.DatetimeIndex, freq: Any) -> Any:

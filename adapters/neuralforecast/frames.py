@@ -216,7 +216,6 @@ def _answered(table: Any, columns: list[str], levels: list[float], wanted: dict[
 
 
 def _check_aliases(host: Any, taken: list[str]) -> None:
-    """Raise ValueError for models whose column in the host's tables another column has the name of."""
     names = host._get_model_names()
     if clash := [name for name in names if name in taken or names.count(name) > 1]:
         raise ValueError(
@@ -274,7 +273,7 @@ def _check_ahead(host: Any, frame: Any, df: Any, h: int | None) -> None:
 
 
 def _check_room(argument: str, frame: Any, name: str, ahead: int) -> None:
-    """Raise ValueError for whole numbers of few bits as dates, which begin anew at the least one in the forecast."""
+    # Whole numbers of few bits begin anew at the least one when the host counts on.
     kind, last = str(frame[name].dtype).lower().removesuffix("[pyarrow]"), frame[name].max()
     if re.fullmatch(r"u?int\d+", kind) and int(last) + ahead > np.iinfo(kind).max:
         raise ValueError(

@@ -27,14 +27,8 @@ from torch.nn import functional as F
 from utilsforecast.compat import pl_DataFrame, pl_Series
 from utilsforecast.processing import sort
 
-from mvpa_ts.adapters.neuralforecast import losses
-from mvpa_ts.adapters.neuralforecast.dates import (
-    FrameIndex,
-    loaded_frequency,
-    rounding_of,
-    saved_frequency,
-    split_dates,
-)
+from mvpa_ts.adapters.neuralforecast import dates, losses
+from mvpa_ts.adapters.neuralforecast.dates import FrameIndex
 from mvpa_ts.adapters.neuralforecast.frames import check_filled, checked_call, of_this_package
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import temporarily
@@ -203,17 +197,17 @@ def _with_index(
     time_col: str = "ds",
     target_col: str = "y",
 ) -> Any:
-    dataset, names, last_dates, dates = from_df(df, static_df, id_col, time_col, target_col)
+    dataset, names, last_dates, row_dates = from_df(df, static_df, id_col, time_col, target_col)
     static_names = None if static_df is None else sort(static_df[[id_col]], by=id_col)[id_col].to_list()
     dataset.frame_index = FrameIndex(
         list(names),
-        split_dates(dates, dataset.indptr),
+        dates.split_dates(row_dates, dataset.indptr),
         (id_col, time_col, target_col),
         isinstance(df, pl_DataFrame),
         static_names=None if static_names is None else list(dict.fromkeys(static_names)),
-        rounded=rounding_of(df, list(names), dataset.indptr, id_col, time_col),
+        rounded=dates.rounding_of(df, list(names), dataset.indptr, id_col, time_col),
     )
-    return dataset, names, last_dates, dates
+    return dataset, names, last_dates, row_dates
 
 
 @replacing(TimeSeriesDataset, "align")
@@ -246,11 +240,11 @@ def _loaded_with_index(load: Method, path: str, *args: Any, **kwargs: Any) -> An
         saved = read_config(file).get("configuration", {}).get("alias_to_model", {})
         if lost := sorted({*saved} - {model.alias for model in host.models}):
             raise FileNotFoundError(f"{path} lacks the files of {listed(lost)}: copy all that save wrote")
-    host.freq = loaded_frequency(host.freq)
+    host.freq = dates.loaded_frequency(host.freq)
     if isinstance(dataset := getattr(host, "dataset", None), TimeSeriesDataset):
         dataset.frame_index = FrameIndex(
             list(host.uids),
-            split_dates(host.ds, dataset.indptr),
+            dates.split_dates(host.ds, dataset.indptr),
             (host.id_col, host.time_col, host.target_col),
             isinstance(host.uids, pl_Series),
             host.freq,
@@ -267,7 +261,7 @@ def _saved_whole(save: Method, host: NeuralForecast, path: str, *args: Any, **kw
         save(host, path, *args, **kwargs)
         return
     # The host takes offsets of pandas, and writes texts alone.
-    written = {"freq": saved_frequency(host.freq)}
+    written = {"freq": dates.saved_frequency(host.freq)}
     if hasattr(host, "uids"):
         written["uids"] = _writable(host.uids)
     if isinstance(scores := getattr(host, "_cs_df", None), pl_DataFrame):
@@ -338,7 +332,6 @@ def _check_nan_by_name(
 def _scores_of_observed_rows(
     conformity: Method, host: NeuralForecast, df: Any, id_col: str, time_col: str, *args: Any, **kwargs: Any
 ) -> Any:
-    """Raise ValueError where the host would take what is stored on missing rows for values to calibrate by."""
     intervals = host.prediction_intervals
     if intervals is not None and "available_mask" in df.columns:
         rows = sort(df[[id_col, time_col, "available_mask"]], by=[id_col, time_col])

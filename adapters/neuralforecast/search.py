@@ -548,7 +548,6 @@ def named_errors(url: str | None) -> Iterator[None]:
 
 
 def _make_whole(path: Path) -> None:
-    """Make an empty database under another name, then rename it."""
     # A process killed while Optuna makes the tables would leave some without their indices. Optuna could then make two
     # studies of the same name, and the search would never open again.
     temporary = path.with_name(f".{path.name}-{os.getpid()}")

@@ -454,7 +454,6 @@ def _spans(dates: pd.DatetimeIndex, span: pd.Timedelta) -> np.ndarray:
 
 
 def _business_days(days: pd.DatetimeIndex, frequency: Any) -> np.ndarray:
-    """Business days up to each date."""
     calendar = getattr(frequency, "calendar", None) or np.busdaycalendar()
     # Counted backwards, numpy counts the other end: so from a date that comes before all others.
     far, dates = "0001-01-01", days.to_numpy().astype("datetime64[D]")
@@ -463,7 +462,6 @@ def _business_days(days: pd.DatetimeIndex, frequency: Any) -> np.ndarray:
 
 
 def _business_hours(dates: pd.DatetimeIndex, frequency: Any) -> np.ndarray:
-    """Opening hours up to each date."""
     opened, closed = ([time.hour + time.minute / 60 for time in times] for times in (frequency.start, frequency.end))
     lengths = [(end - start) % 24 or 24 for start, end in zip(opened, closed, strict=True)]
     hour = np.asarray((dates - dates.normalize()) / pd.Timedelta(1, "h"))

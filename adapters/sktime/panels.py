@@ -224,7 +224,6 @@ def training_of(parameters: Mapping[str, Any], **others: Any) -> ClassificationT
 
 
 def _check_targets(y: Any, kind: str) -> None:
-    """Raise ValueError for a missing label, or for a regressor's `y` that is no number."""
     values = np.asarray(y)
     if np.iscomplexobj(values):
         raise ValueError(f"y must hold real numbers or labels, got {values.dtype}: give its size or its parts")

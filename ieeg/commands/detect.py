@@ -113,7 +113,6 @@ def main(arguments: list[str]) -> None:
 
 
 def _check_table(file: Path, table: Path) -> None:
-    """Raise a CommandError where the table of events would take the place of another one, or of a folder."""
     if table.is_dir():
         raise CommandError(f"--output {table} is a folder: name a file.tsv, or a folder of another name")
     if (table.parent / RUN).is_file():
@@ -173,7 +172,6 @@ def command_line() -> CommandParser:
 
 
 def _task(options: argparse.Namespace) -> ScoringTask:
-    """What is the same for all recordings."""
     chosen = vars(options) | {"reading": common.reading_options(options)}
     task = ScoringTask(**{field.name: chosen[field.name] for field in fields(ScoringTask)})
     if not options.scheduler:
@@ -210,11 +208,10 @@ def _attempt_elsewhere(task: ScoringTask, file: Path, output: Path, threads: int
 
 
 def _attempt(task: ScoringTask, file: Path, output: Path, progress: bool = False) -> Outcome:
-    """Score one recording; whatever a damaged file does to the library that reads it must not cost the others."""
     try:
         line, left_out = task.score(file, output, progress=progress)
         return Outcome(file, line, left_out=left_out)
-    except Exception as error:
+    except Exception as error:  # whatever a damaged file does to the library that reads it must not cost the others
         return Outcome(file, error=error)
 
 
@@ -235,7 +232,6 @@ def _in_processes(task: ScoringTask, outputs: Outputs, jobs: int) -> Iterator[Ou
 
 
 def _on_cluster(task: ScoringTask, outputs: Outputs, scheduler: str) -> Iterator[Outcome]:
-    """One recording a task; those of a worker that dies begin again elsewhere and go on from their stores."""
     try:
         from distributed import Client, as_completed
     except ModuleNotFoundError:
@@ -246,6 +242,7 @@ def _on_cluster(task: ScoringTask, outputs: Outputs, scheduler: str) -> Iterator
         raise CommandError(f"--scheduler: no dask.distributed cluster answers at {scheduler} ({error})") from None
     with client:
         absolute = [(file.resolve(), output.resolve()) for file, output in outputs]
+        # One recording a task: those of a worker that dies begin again elsewhere and go on from their stores.
         futures = {client.submit(_attempt_elsewhere, task, file, output, pure=False): file for file, output in absolute}
         for future in as_completed(futures):
             failure = future.exception()  # of the cluster, as when a recording kills worker after worker
@@ -261,10 +258,7 @@ def _named(file: Path, error: Exception) -> str:
 
 
 def _outputs(files_of: Mapping[Path, list[Path]], output: Path) -> Outputs:
-    """Each file and the folder of its results, which mirrors where it lies below a path; or the one table.
-
-    In a folder of a BIDS data set, such as that of one subject, it mirrors where the file lies in the data set.
-    """
+    """Each file and the folder of its results, which mirrors where it lies below a path; or the one table."""
     if output.suffix == ".tsv":
         files = [file for listed in files_of.values() for file in listed]
         if len(files) > 1:
@@ -277,6 +271,7 @@ def _outputs(files_of: Mapping[Path, list[Path]], output: Path) -> Outputs:
     taken: dict[Path, Path] = {}
     for path, files in files_of.items():
         whole = Path(os.path.abspath(path))
+        # In a folder of a BIDS data set, such as that of one subject, results mirror where a file lies in the data set.
         root = bids_root(whole) or whole if path.is_dir() and files != [path] else whole.parent
         for file in files:
             name = file.name if file.is_dir() else file.name.removesuffix(".gz").rpartition(".")[0]

@@ -149,7 +149,6 @@ def command_line() -> CommandParser:
 
 
 def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
-    """Warn where `mvpformer detect` found that the model was trained on a recording's subject."""
     if seen := [folder.name for folder in folders if read_config(folder / RUN)["model"].get("subject_in_training")]:
         warn(
             f"the model was trained on {len(seen)} of {len(folders)} recordings, such as {seen[0]}, or on subjects of "
@@ -158,7 +157,6 @@ def _warn_of_training_subjects(folders: Sequence[Path]) -> None:
 
 
 def _warn_of_earlier_runs(root: Path, folders: Sequence[Path]) -> None:
-    """Warn of detections that were interrupted, and of those on which `mvpformer detect` failed when it ran again."""
     if begun := [str(path.parent) for path in sorted(root.rglob(STORE)) if not (path.parent / RUN).is_file()]:
         warn_left_out(
             f"{root} holds detections that were interrupted, and are not scored: {listed(begun)}. Run "
@@ -213,11 +211,7 @@ def _result(folder: Path, root: str | None, unannotated: str, detections: Path, 
 
 
 def _reference(root: Path, folder: Path, detections: Path, *, namesakes: bool) -> Path | None:
-    """The one file of reference events below `root` for a recording, or None; of several, that in the same subfolder.
-
-    Recordings of one name may lie in folders of their own, as p1/night and p2/night. Such `namesakes` need references
-    in the same subfolders.
-    """
+    """A recording's one file of reference events below `root`, or None; of several, that in the same subfolder."""
     name = folder.name
     alike = {root / folder.relative_to(detections).parent / pattern for pattern in _patterns(name)}
     tables = sorted({path for pattern in _patterns(name) for path in root.rglob(pattern)})
@@ -225,6 +219,7 @@ def _reference(root: Path, folder: Path, detections: Path, *, namesakes: bool) -
     tables = [path for path in tables if not (path.parent / PROBABILITIES).exists()]
     if len(tables) > 1:
         tables = [path for path in tables if path in alike] or tables
+    # Recordings of one name may lie in folders of their own, as p1/night and p2/night.
     if namesakes and tables and tables[0] not in alike:
         raise CommandError(
             f"{detections} holds several recordings called {name}, and {tables[0]} does not say whose seizures it "

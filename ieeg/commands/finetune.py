@@ -89,7 +89,6 @@ def main(arguments: list[str]) -> None:
 
 
 def _say_before_training(config: Any, training: Sequence[Recording], validation: Sequence[Recording]) -> None:
-    """Print that networks will train for nothing, or on several people, before the minutes that it takes."""
     from mvpa_ts.ieeg.preprocessing.segments import Segments
     from mvpa_ts.ieeg.recordings.swec_table import identity
 
@@ -129,11 +128,7 @@ def _too_little(validation: Sequence[Segments]) -> str | None:
 
 
 def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:
-    """Train the other networks of the detector, each in a folder of its own, and save all as one detector.
-
-    A network that was trained before, or in part, goes on from its checkpoint. At the end baselines are fitted on the
-    same recordings and compared.
-    """
+    """Train the other networks of the detector, each in a folder of its own, and save all as one detector."""
     from mvpa_ts.ieeg.model.pretrained import UNFINISHED
 
     config, files = first.config[first.subcommand], first.files
@@ -178,6 +173,7 @@ def _train_more(first: Any, again: Callable[[Sequence[str]], object]) -> None:
                 f"--output={others.folder}",
                 # Another seed gives other dropout, batches and changes: networks that err in the same way gain nothing.
                 f"--seed_everything={config.seed_everything + number - 1}",
+                # What was trained before, or in part, goes on.
                 f"--ckpt_path={LAST if others.checkpoint.exists() else 'null'}",
             ]
         )
@@ -188,10 +184,7 @@ def _train_more(first: Any, again: Callable[[Sequence[str]], object]) -> None:
 
 
 def _stand_beside(data: Any, folder: Path, device: Any, *, linear: bool) -> None:
-    """Fit baselines on the training recordings, save them with the model, and compare all on the validation segments.
-
-    With `linear` the detector gets its linear part. Trained networks are not changed by this.
-    """
+    """Fit baselines on the training recordings, save them beside the model, and compare all on validation segments."""
     import pandas as pd
 
     from mvpa_ts.ieeg.detection import baselines

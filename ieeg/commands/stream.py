@@ -206,12 +206,7 @@ def decisions(
 
 
 class _Clock:
-    """Timestamps of a stream beside the number of its samples: which are late because signal was lost.
-
-    The clock was set, and nothing is lost, where stamps go back, where they return to where they were before, and where
-    they leap by more than a pause after which the stream would have been taken for ended. A leap of less than a minute
-    cannot be told from a loss.
-    """
+    """Timestamps of a stream beside the number of its samples: which are late because signal was lost."""
 
     def __init__(self, sfreq: float, patience: float) -> None:
         self._sfreq, self._longest = sfreq, max(patience, _LONGEST_GAP)
@@ -241,6 +236,8 @@ class _Clock:
                 break
             place = moved[0]
             step = float(stays_late[place] if stays_late[place] > _GAP_SECONDS else stays_early[place])
+            # Nothing is lost where stamps go back, where they return to where they were before, and where they leap by
+            # more than a pause after which the stream would have been taken for ended.
             returned = any(abs(self._set + step - before) <= _GAP_SECONDS for before in self._before)
             if step < 0 or returned or step > self._longest:
                 way = "back" if step < 0 else "forward"

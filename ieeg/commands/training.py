@@ -207,19 +207,17 @@ def _check_members(config: Any, processes: int) -> None:
 
 @contextmanager
 def _interruptible(files: TrainingFiles, subcommand: str) -> Iterator[None]:
-    """Ctrl-C stays a KeyboardInterrupt, which says where the run goes on.
-
-    Lightning makes it an exit with status 1 without a word, and has the process ignore the next one. A full disk is
-    reported by loggers without a file's name.
-    """
+    """Ctrl-C stays a KeyboardInterrupt, which says where the run goes on."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
+        # Loggers report a full disk without a file's name.
         reason = f"{error.strerror}, while the run wrote below {files.folder}; {files.resumption()}"
         raise OSError(error.errno, reason) from error
+    # Lightning makes it an exit with status 1 without a word, and has the process ignore the next one.
     except SystemExit as leaving:
         if not isinstance(leaving.__context__, KeyboardInterrupt):
             raise

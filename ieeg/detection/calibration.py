@@ -283,12 +283,9 @@ def calibrate_scores(
 
 
 def _highest_with(values: Sequence[tuple[Floats, Floats]], events: int, rules: EventRules) -> float:
-    """Highest score that as a threshold lets fewer than `events` through, while the next lower score lets that many.
-
-    From the top, because lower thresholds may join two events: the first one from above is an order statistic. If none
-    lets so many through, it is the highest of those with the most: lower ones only join events.
-    """
+    """Highest score that as a threshold lets fewer than `events` through, while the next lower score lets that many."""
     everything = np.concatenate([p for p, _ in values])
+    # From the top, because lower thresholds may join two events: the first one from above is an order statistic.
     candidates = np.unique(everything[~np.isnan(everything)])[::-1]
     most, best = 0, candidates[0]
     for higher, lower in itertools.pairwise(candidates):
@@ -297,5 +294,6 @@ def _highest_with(values: Sequence[tuple[Floats, Floats]], events: int, rules: E
         count = sum(len(probabilities_to_events(p, s, lowered)) for p, s in values if np.any(p > lower))
         if count >= events:
             return float(higher)
+        # If none lets so many through, it is the highest of those with the most: lower ones only join events.
         most, best = max((most, best), (count, lower), key=lambda pair: pair[0])
     return float(best)

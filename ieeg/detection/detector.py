@@ -237,7 +237,6 @@ class Detector:
         return self.config.to_dict() | several | linear
 
     def _detection(self, segments: Segments, probabilities: Floats) -> Detection:
-        """Events from the probabilities of all segments."""
         starts = np.asarray(segments.starts, dtype=np.float64)
         bad = segments.recording.bad_spans
         # After the store, which keeps what was computed: marks may change from run to run.

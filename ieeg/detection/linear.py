@@ -243,15 +243,13 @@ def choose_network_weight(linear_logits: Floats, network_logits: Floats, ictal: 
 
 
 def _fitted(features: Floats, ictal: Flags, strength: float) -> tuple[Floats, float]:
-    """Weights w and bias of the least mean loss, both classes alike, with a penalty strength/2 · wᵀ P w.
-
-    P is the covariance of drift and that within the quiet segments.
-    """
+    """Weights w and bias of the least mean loss, both classes alike, with a penalty strength/2 · wᵀ P w."""
     from scipy.optimize import minimize
 
     middle = np.median(features[~ictal], axis=0)
     x = features - middle
     quiet = np.clip(x[~ictal], -CUT, CUT)
+    # P: what drift and the quiet segments themselves do says nothing of seizures.
     penalty = strength * (drift_covariance() + quiet.T @ quiet / len(quiet))
     sign = np.where(ictal, 1.0, -1.0)
     shares = np.where(ictal, 0.5 / ictal.sum(), 0.5 / (~ictal).sum())

@@ -257,9 +257,7 @@ def gain(before: Floats, after: Floats, share: float = 0.5) -> Floats:
     return np.where(after > before, mixed - share * np.log(before) - (1 - share) * np.log(after), 0.0)
 
 
-def rises(
-    energy: Floats, late: Floats, step: float = STEP, *, fewest: int | None = None
-) -> tuple[Floats, Floats, Floats]:
+def rises(energy: Floats, late: Floats, *, fewest: int | None = None) -> tuple[Floats, Floats, Floats]:
     """Where the energy of each channel changes most, and how much.
 
     The mean energy of 10 s is compared with that of the 10 s before, by `gain` in each band. Bands count by how much
@@ -284,7 +282,7 @@ def rises(
         How much each band counts, 1 on average.
     """
     count, pattern = energy.shape[-1], np.ones(energy.shape[1])
-    length = min(round(COMPARED / step), count // 3)
+    length = min(round(COMPARED / STEP), count // 3)
     if length < 1:
         return np.zeros(len(energy)), np.zeros(len(energy)), pattern
     sums = np.concatenate([np.zeros((*energy.shape[:2], 1)), np.cumsum(energy, axis=-1)], axis=-1)

@@ -210,10 +210,8 @@ def retrain(model: str | Path, reviews: Sequence[tuple[Review, Recording]], outp
 
 
 def _best_bias(linear: LinearPart, training: TrainingFeatures) -> LinearPart:
-    """The same with the threshold that gives the highest F1 of segments, each stretch scored by a fit without it.
-
-    `fit_linear` is careful, because it knows few quiet minutes. A reader has looked at whole recordings.
-    """
+    """The same with the threshold that gives the highest F1 of segments, each stretch scored by a fit without it."""
+    # `fit_linear` is careful, because it knows few quiet minutes. A reader has looked at whole recordings.
     logits = linear.logits(training.features)
     for out, others in training.left_out():
         other = fit_linear(others)
@@ -241,7 +239,6 @@ def _raw_of(recording: Recording) -> mne.io.BaseRaw:
 
 
 def _changes(before: SeizureEvents, after: SeizureEvents) -> dict[str, int]:
-    """How many events were kept, moved, deleted and added."""
     same = [event for event in before if any(np.abs(np.subtract(event, other)).max() <= SAME for other in after)]
     touched = [event for event in before if any(on < event[1] and off > event[0] for on, off in after)]
     added = [event for event in after if not any(on < event[1] and off > event[0] for on, off in before)]

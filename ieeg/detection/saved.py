@@ -138,7 +138,6 @@ def warn_of_mixed(folders: Iterable[Path]) -> None:
 
 
 def _check(path: Path, section: str, content: Mapping[str, Any], fields: Mapping[str, tuple[type, ...]]) -> None:
-    """Raise a ValueError where a field is missing or of another kind; True and False are no numbers."""
     for name, kinds in fields.items():
         if name not in content:
             raise ValueError(f"{path} has no {section}{name}: it is damaged, or not a {RUN} of this library")

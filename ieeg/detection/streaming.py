@@ -295,14 +295,12 @@ class _Buffer:
         self._values = np.concatenate([self._values, values], axis=1)
 
     def forget(self, before: int) -> None:
-        """Let samples before this place go, in large steps, as each costs a copy."""
         # Half of the buffer at a time, so that each sample is copied once on average.
         if before - self._first > self._values.shape[1] // 2:
             self._values = self._values[:, before - self._first :].copy()
             self._first = before
 
     def read(self, start: int, stop: int, channels: npt.NDArray[np.intp]) -> Signal:
-        """See `Source.read`."""
         if start < self._first:
             raise ValueError(f"sample {start} is no longer in the buffer, which begins with sample {self._first}")
         return self._values[channels, start - self._first : stop - self._first]

@@ -159,11 +159,8 @@ def hub_answers(what: str) -> Iterator[None]:
 
 
 def _ask_hub(place: dict[str, Any], token: str | bool | None) -> None:
-    """Ask the hub once whether it has a file.
-
-    ``hf_hub_download(etag_timeout=1)`` does not do it: it asks six times, which takes 24 s where the connection is
-    refused and, with a read timeout that it does not pass on, six minutes where the hub is silent (version 2.4.0).
-    """
+    # Once: ``hf_hub_download(etag_timeout=1)`` asks six times, which takes 24 s where the connection is refused and,
+    # with a read timeout that it does not pass on, six minutes where the hub is silent (version 2.4.0).
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 
+# Low-pass and high-pass filter of db4, in the order in which they meet the signal.
 _LOW, _HIGH = (tuple(reversed(taps)) for taps in (pywt.Wavelet("db4").dec_lo, pywt.Wavelet("db4").dec_hi))
-"""Low-pass and high-pass filter of db4, in the order in which they meet the signal."""
 
 
 def wavedec(x: Tensor, level: int | None = None) -> list[Tensor]:
@@ -117,7 +117,6 @@ class WaveletEncoder(nn.Module):
 
 
 def _weighted_sum(shifted: Sequence[Tensor], taps: Sequence[float]) -> Tensor:
-    """Sum of tensors of one shape, each times its tap."""
     output = shifted[0] * taps[0]
     for values, tap in zip(shifted[1:], taps[1:], strict=True):
         output = output.add_(values, alpha=tap)

@@ -189,11 +189,8 @@ class Segments:
             self.recording.warn(text)
 
     def _fill(self, signal: Signal, bad: Floats, segment: int, start: int, stop: int, kept_from: int) -> None:
-        """Samples [start, stop) into `signal`, from `segment` of it on; the bad ones are counted in `bad` [n, C].
-
-        Blocks lie on a fixed grid, so that a segment is the same to the bit however it is reached. A whole one is read
-        straight to its place; one that is read in part, or reaches beyond `kept_from`, is kept for the next reading.
-        """
+        """Samples [start, stop) into `signal`, from `segment` of it on; the bad ones are counted in `bad` [n, C]."""
+        # Blocks lie on a fixed grid, so that a segment is the same to the bit however it is reached.
         size, length = self.segment_samples, BLOCK_SEGMENTS * self.segment_samples
         shift = segment * size - start
         while start < stop:
@@ -201,6 +198,8 @@ class Segments:
             low, high = index * length, min((index + 1) * length, self.num_samples)
             end = min(high, stop)
             columns = slice(start + shift, end + shift)
+            # A whole block is read straight to its place; one that is read in part, or reaches beyond `kept_from`, is
+            # kept for the next reading.
             if (start, end) == (low, high) and high <= kept_from and index not in self._blocks:
                 out = self._stream.read_into(signal, columns.start, low, high)
             else:

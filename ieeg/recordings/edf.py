@@ -129,7 +129,6 @@ def check_edf(path: Path, truncated: str = "error") -> Header:
 
 
 def _check_gaps(path: Path, header: Header) -> None:
-    """Raise a ValueError where records do not follow one another; many files say "EDF+D" and have no gap."""
     # The stamps are the only trace of a pause: MNE joins the records, and every later seizure would be early.
     try:
         begins, decimals = _record_onsets(path, header)

@@ -137,7 +137,6 @@ def read_rows(path: Path, words: Sequence[str] = ()) -> list[Row]:
 
 
 def _check_cells(row: dict[Any, Any], text: str, where: str, words: Sequence[str]) -> None:
-    """Raise a ValueError where a row has a cell too many or too few, so that its seizure stands in another column."""
     shifted = None in row or None in row.values()
     cells = [*row.pop(None, ()), *(cell for cell in row.values() if cell)]
     if shifted and not is_seizure(text, words) and any(is_seizure(cell, words) for cell in cells):

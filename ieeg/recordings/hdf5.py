@@ -118,7 +118,6 @@ def local_dataset(file: h5py.File, name: str, *, virtual: bool = False) -> h5py.
 
 
 def _check_stored(dataset: h5py.Dataset, path: str, name: str) -> None:
-    """Raise a ValueError where a data set states more than its file stores, or chunks that no memory should hold."""
     if dataset.chunks is None:
         needed = math.prod(dataset.shape) * dataset.dtype.itemsize
         if (stored := dataset.id.get_storage_size()) < needed:

@@ -103,7 +103,6 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
 
 
 def _warn_of_steps(recording: Readable, names: Sequence[str], x: NDArray[np.float64]) -> None:
-    """Warn of channels that are cut off at a limit, and of those with few values, which hide small waves."""
     cut, coarse = [], []
     for name, row in zip(names, x, strict=True):
         row = row[np.isfinite(row)]

@@ -72,7 +72,6 @@ class _NoisySource:
         self.seed = seed
 
     def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
-        """Clean samples plus their noise, [C, stop − start]."""
         # Noise is made for all channels and picked afterwards, so that one channel alone gets the noise that it has
         # among all.
         clean = self.recording.read(start, stop, [int(channel) for channel in channels])

@@ -16,30 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 from numpy.typing import ArrayLike
 
 from mvpa_ts.checks import listed, warn
-from mvpa_ts.ieeg.recordings import bids, edf, headers
+from mvpa_ts.ieeg.recordings import bids, edf, events_table, finding, headers
 from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, class_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
-from mvpa_ts.ieeg.recordings.events_table import (
-    check_times,
-    read_rows,
-    read_spans,
-    warn_of_codes,
-    warn_of_contradictions,
-    warn_of_other_seizures,
-)
-from mvpa_ts.ieeg.recordings.finding import (
-    SUFFIXES,
-    check_kind,
-    find_recordings,
-    is_swec,
-    stem_of,
-    warn_of_unread_tables,
-)
 from mvpa_ts.ieeg.recordings.guards import LeftOutWarning, check_regular, damage_is_an_error, warn_left_out
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
-from mvpa_ts.ieeg.recordings.recording import Interval, Recording, microvolts, real_numbers, with_notes
+from mvpa_ts.ieeg.recordings.recording import Interval, Recording, known_unit, microvolts, real_numbers, with_notes
 from mvpa_ts.ieeg.recordings.seizure_words import is_background, is_seizure
-from mvpa_ts.ieeg.recordings.units import known_unit, stated_units, types_by_units, with_units_of_table
+from mvpa_ts.ieeg.recordings.units import stated_units, types_by_units, with_units_of_table
 
 if TYPE_CHECKING:
     import mne
@@ -127,14 +111,14 @@ def read_recording(
     if not path.exists():
         raise FileNotFoundError(f"no file or folder {path}")
     if path.is_dir():
-        recordings = find_recordings(path)
+        recordings = finding.find_recordings(path)
         if not recordings:
-            raise FileNotFoundError(f"{path} holds no recording ({', '.join(SUFFIXES)} or SWEC .h5)")
+            raise FileNotFoundError(f"{path} holds no recording ({', '.join(finding.SUFFIXES)} or SWEC .h5)")
         if len(recordings) > 1:
             raise ValueError(f"{path} holds {len(recordings)} recordings, such as {recordings[0]}: name one")
         path = recordings[0]
     # SWEC's files are HDF5 and have a layout of their own, which MNE does not know.
-    if is_swec(path):
+    if finding.is_swec(path):
         from mvpa_ts.ieeg.recordings.swec import read_swec
         from mvpa_ts.ieeg.recordings.swec_table import warn_of_differences
 
@@ -146,7 +130,7 @@ def read_recording(
             chosen.dropped |= dict.fromkeys(others, NOT_CHOSEN)
             recording = chosen
         return recording
-    check_kind(path)
+    finding.check_kind(path)
     _check_header(path, truncated)
     with damage_is_an_error(path):
         location = bids.bids_path(path)
@@ -157,8 +141,8 @@ def read_recording(
             raise ValueError(f"{path} states {raw.times[-1]:.0f} s of signal, which its {stored} bytes cannot hold")
         recording = recording_from_raw(
             raw,
-            name=stem_of(path),
-            subject=subject or (f"sub-{location.subject}" if location is not None else stem_of(path)),
+            name=finding.stem_of(path),
+            subject=subject or (f"sub-{location.subject}" if location is not None else finding.stem_of(path)),
             unit=unit,
             units=units,
             seizures=_sidecar_seizures(path, location, raw, open_seconds, seizure_words, cut_short=truncated == "read"),
@@ -249,7 +233,7 @@ def _read_raw(
     """The file as a Raw with EEG channels at their own rate, what is left out and why, what is kept, stated units."""
     table = bids.sidecar(path, location, "channels.tsv")
     if table is None:
-        warn_of_unread_tables(path, "channels.tsv", "lists the channels")
+        finding.warn_of_unread_tables(path, "channels.tsv", "lists the channels")
     if (table is not None or location is not None) and bids.bids_root(path) is None:
         # Without the file's name, so that it is said once for a folder.
         what = f"sub-… in the names of {path.parent}" if table is None else str(table)
@@ -364,7 +348,7 @@ def read_classes(
     spans: dict[str, list[Interval]] = {label: [] for label in classes}
     if table is not None:
         settings = recording.name, recording.duration, recording.sfreq
-        spans = read_spans(table, classes, *settings, cut_short=truncated == "read")
+        spans = events_table.read_spans(table, classes, *settings, cut_short=truncated == "read")
     if raw is None:
         return spans
     marks = [(mark["onset"] - raw.first_time, mark["duration"], str(mark["description"])) for mark in raw.annotations]
@@ -391,27 +375,27 @@ def _sidecar_seizures(
     """Seizures of the table beside the file, or None if there is none or it says nothing of seizures."""
     table = bids.sidecar(path, location, "events.tsv")
     if table is None:
-        warn_of_unread_tables(path, "events.tsv", "lists the seizures")
+        finding.warn_of_unread_tables(path, "events.tsv", "lists the seizures")
         return None
     duration = raw.n_times / raw.info["sfreq"]
-    rows = read_rows(table, words)
+    rows = events_table.read_rows(table, words)
     events = [event for event, *_ in rows]
     # The table of a file that was cut short speaks of the whole.
     if not cut_short:
-        warn_of_contradictions(rows, duration, raw.info["sfreq"], table)
-        check_times(events, duration, raw.info["sfreq"], table, words)
+        events_table.warn_of_contradictions(rows, duration, raw.info["sfreq"], table)
+        events_table.check_times(events, duration, raw.info["sfreq"], table, words)
     own = [(mark["onset"] - raw.first_time, mark["duration"], str(mark["description"])) for mark in raw.annotations]
     # With those of the file itself, so that `recording_from_raw` finds both.
     for event, channels, *_ in rows:
         for onset, offset in bad_spans([event]):
             raw.annotations.append(onset + raw.first_time, offset - onset, "BAD_", ch_names=[channels])
     if (levels := bids.sidecar(path, location, "events.json")) is not None:
-        warn_of_codes(levels, [text for _, _, text in events], path.name, words)
+        events_table.warn_of_codes(levels, [text for _, _, text in events], path.name, words)
     seizures = stated_seizures(events, duration, open_seconds, path.name, words=words)
     if seizures is None and any(is_seizure(text, words) for _, _, text in events):
         # The table knows of one somewhere. What the file says of none is not believed.
         texts = [str(mark["description"]) for mark in raw.annotations]
         raw.annotations.delete([number for number, text in enumerate(texts) if is_background(text)])
     if seizures is not None:
-        warn_of_other_seizures(own, seizures, duration, table, words)
+        events_table.warn_of_other_seizures(own, seizures, duration, table, words)
     return seizures

@@ -394,10 +394,14 @@ def microvolts(unit: str) -> float:
     >>> microvolts("mV")
     1000.0
     """
-    scale = UNITS.get(str(unit).strip().lower().replace("μ", "µ"))
-    if scale is None:
+    if (scale := known_unit(unit)) is None:
         raise ValueError(f"unit must be µV (or uV), mV, V or nV, got {unit!r}")
     return scale
+
+
+def known_unit(unit: str) -> float | None:
+    """Microvolts in one of a unit, None where it is none that we know."""
+    return UNITS.get(str(unit).strip().lower().replace("μ", "µ"))
 
 
 def _cut(seizures: Sequence[Interval], duration: float, name: str) -> tuple[Interval, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mvpa_ts.checks import listed, warn
-from mvpa_ts.ieeg.recordings.recording import microvolts
+from mvpa_ts.ieeg.recordings.recording import known_unit, microvolts
 
 if TYPE_CHECKING:
     import mne
@@ -63,14 +63,6 @@ def types_by_units(raw: mne.io.BaseRaw, units: Sequence[str]) -> dict[str, str]:
     return {name: unit for name, unit in odd.items() if name not in voltage}
 
 
-def known_unit(unit: str) -> float | None:
-    """Microvolts in one of a unit, None where it is none that we know."""
-    try:
-        return microvolts(unit)
-    except ValueError:
-        return None
-
-
 def microvolt_scales(
     raw: mne.io.BaseRaw, kept: Sequence[int], unit: str | None, units: dict[str, str] | None, name: str
 ) -> NDArray[np.float64]:
@@ -89,13 +81,12 @@ def microvolt_scales(
     factors, unknown, unit_scales = _factors(raw), [], {}
     for i in kept:
         channel = raw.ch_names[i]
-        try:
-            unit_scales[channel] = microvolts(stated.get(channel, ""))
-        except ValueError:
+        if (of_file := known_unit(stated.get(channel, ""))) is None:
             unknown.append(channel)
             scale[i] = 1e6 if unit is None else microvolts(unit)
         else:
-            scale[i] = unit_scales[channel] / factors[channel] if channel in factors else 1e6
+            unit_scales[channel] = of_file
+            scale[i] = of_file / factors[channel] if channel in factors else 1e6
     said = sorted({stated.get(channel, "") for channel in unknown})
     if other_units := [text for text in said if unit is not None and text not in ("", "n/a")]:
         warn(f"{name}: channels in {other_units} are read as {unit}, as unit (--unit) says")
@@ -115,7 +106,6 @@ def microvolt_scales(
 
 
 def _check_joined(raw: mne.io.BaseRaw, channels: Sequence[str], name: str) -> None:
-    """Raise a ValueError where the files of a joined Raw have units of which MNE makes different things."""
     import mne
 
     files = [*dict.fromkeys(str(file) for file in raw.filenames if file)]
@@ -134,10 +124,8 @@ def _check_joined(raw: mne.io.BaseRaw, channels: Sequence[str], name: str) -> No
 
 
 def _factors(raw: mne.io.BaseRaw) -> dict[str, float]:
-    """What MNE multiplies each channel of a lazily read EDF, BDF, GDF or BrainVision file by to make volts; else empty.
-
-    MNE knows "uV", "µV" and "mV" by exactly these letters and takes all else for volts, "nV" and "UV" too.
-    """
+    """By what MNE makes volts of each channel of a lazily read EDF, BDF, GDF or BrainVision file; else empty."""
+    # MNE knows "uV", "µV" and "mV" by exactly these letters and takes all else for volts, "nV" and "UV" too.
     if raw.preload:
         return {}
     if type(raw).__name__ == "RawBrainVision":

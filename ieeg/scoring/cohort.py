@@ -276,7 +276,6 @@ def _interval(name: str, kappa: KappaEstimate) -> dict[str, object]:
 
 
 def _pooled(people: Sequence[SubjectResult]) -> dict[str, Callable[[npt.NDArray[np.intp]], float]]:
-    """Compute each measure over some subjects, as if all their recordings were one."""
 
     def score(unit: str, name: str) -> Callable[[npt.NDArray[np.intp]], float]:
         scores = [getattr(person, unit) for person in people]

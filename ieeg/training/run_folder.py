@@ -116,7 +116,6 @@ class StepProgressBar(TQDMProgressBar):
         self._place(trainer)
 
     def _place(self, trainer: Trainer) -> None:
-        """Set the bar to the step of the checkpoint."""
         bar: tqdm[Any] = self.train_progress_bar
         total = self.total_train_batches
         bar.total = None if total == float("inf") else total

@@ -91,8 +91,8 @@ def _why_not_passed(problem: Problem, needs_lse: bool) -> str | None:
 
 
 def _constant(function: Callable[..., bool]) -> Callable[..., bool]:
-    """Mark what does not change within a process: a compiled graph takes it as a constant."""
-    # As `torch.compiler.assume_constant_result` does, which also imports the whole compiler.
+    # What does not change within a process is a constant of a compiled graph. `torch.compiler.assume_constant_result`
+    # says so too, but imports the whole compiler.
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 

@@ -281,7 +281,7 @@ def _implementation(impl: str, problem: Problem, needs_lse: bool) -> Callable[[P
 
 
 def _load(name: str) -> Callable[[Problem], tuple[Tensor, Tensor]]:
-    """Import an implementation when it is first used; import statements are what torch.compile can follow."""
+    # Imported when it is first used, by statements: those torch.compile can follow.
     if name == "reference":
         from mvpa_ts.attention.reference import reference_attention as attention
     elif name == "separable":

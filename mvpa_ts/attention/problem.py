@@ -55,6 +55,10 @@ class Problem:
         rows = self.channel_key.shape[0]
         return (rows - 1) // 2 if self.channel_distance == "signed" else rows - 1
 
+    def time_rows(self, lag: Tensor) -> Tensor:
+        """Rows of `time_key` for lags t − t'; causal tables begin at lag 0, other ones have it in their middle."""
+        return lag.clamp(min=0) if self.causal else lag + (self.time_key.shape[0] - 1) // 2
+
     def channel_rows(self, distance: Tensor) -> Tensor:
         """Rows of `channel_key` for distances c − c'; distances past the table's end get its last row."""
         reach = self.channel_reach

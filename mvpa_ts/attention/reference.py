@@ -40,8 +40,7 @@ def reference_attention(problem: Problem) -> tuple[Tensor, Tensor]:
         logits = logits + content_score * near_mask(p, lag, distance)
     if "time" in p.components:
         row_score = torch.einsum("bkgnd,rkd->bkgnr", query + v, p.time_key)
-        rows = (lag.clamp(min=0) if p.causal else lag + (p.time_key.shape[0] - 1) // 2).expand_as(logits)
-        logits = logits + row_score.gather(-1, rows)
+        logits = logits + row_score.gather(-1, p.time_rows(lag).expand_as(logits))
     if "channel" in p.components:
         row_score = torch.einsum("bkgnd,rkd->bkgnr", query + w, p.channel_key)
         logits = logits + row_score.gather(-1, p.channel_rows(distance).expand_as(logits))

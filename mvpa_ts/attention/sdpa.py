@@ -32,7 +32,9 @@ def sdpa_attention(problem: Problem) -> tuple[Tensor, Any]:
     device_type = p.query.device.type
     with torch.autocast(device_type, enabled=False):
         query, key, value = longer_heads(p, _precision(p.query))
-        value = pad(value, (0, _value_width(query, d) - d))
+        # On a CPU torch would hold all weights in memory if values were narrower than keys.
+        width = query.shape[-1] if device_type == "cpu" else d + -d % _MULTIPLE
+        value = pad(value, (0, width - d))
         output = scaled_dot_product_attention(query, key, value, scale=d**-0.5)
     output = rearrange(output[..., :d].to(p.query.dtype), "b k (g t c) d -> b t c (k g) d", t=T, c=C)
     # A real query has at least its own token as a key, so only the others have to be cleared.
@@ -40,16 +42,11 @@ def sdpa_attention(problem: Problem) -> tuple[Tensor, Any]:
 
 
 def _precision(query: Tensor) -> torch.dtype:
-    """Choose the precision of the call: on a CPU not 16 bits, which torch's kernels there add up in 16 bits as well."""
     device_type = query.device.type
+    # On a CPU torch's kernels add numbers of 16 bits up in 16 bits.
     if device_type == "cpu":
         return torch.promote_types(query.dtype, torch.float32)
     return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else query.dtype
-
-
-def _value_width(query: Tensor, d: int) -> int:
-    """Choose the width of the values: on a CPU that of the keys, else torch would hold all weights in memory."""
-    return query.shape[-1] if query.device.type == "cpu" else d + -d % _MULTIPLE
 
 
 def longer_heads(p: Problem, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
@@ -116,9 +113,8 @@ def _time_scores(p: Problem, query: Tensor, dtype: torch.dtype) -> list[Tensor]:
     if "time" not in p.components:
         return [query.new_zeros((*query.shape[:5], T))]
     segment = torch.arange(T, device=query.device)
-    lag = segment[:, None] - segment
-    rows = lag.clamp(min=0) if p.causal else lag + (p.time_key.shape[0] - 1) // 2
     biased, table = _exact(query, p.time_bias, p.time_key, dtype)
+    rows = p.time_rows(segment[:, None] - segment)
     return _rounded(torch.einsum("bkgtcd,tskd->bkgtcs", biased, table[rows]), dtype)
 
 

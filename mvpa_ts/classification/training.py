@@ -10,17 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mvpa_ts.classification import loop
 from mvpa_ts.classification.augmentation import UNCHANGED
 from mvpa_ts.classification.configuration import ClassificationConfig
 from mvpa_ts.classification.fitted import FittedClassifier, FittedRegressor
-from mvpa_ts.classification.loop import (
-    ClassificationTraining,
-    Part,
-    fit_kernels,
-    logits,
-    series_losses,
-    train_network,
-)
+from mvpa_ts.classification.loop import ClassificationTraining, Part
 from mvpa_ts.classification.network import AttentionPath, ClassificationNetwork
 from mvpa_ts.classification.panel import Scaler, checked_series
 from mvpa_ts.random_state import OwnRandomState
@@ -261,7 +255,7 @@ def _fit(
                 if progress is not None:
                     progress(Progress(*place, *reported))
 
-            best = train_network(
+            best = loop.train_network(
                 network.attention,
                 whole.rows(rows) if validated else whole,
                 whole.rows(held) if validated else None,
@@ -272,7 +266,7 @@ def _fit(
             )
             steps = best if index == 0 else steps
             if network.kernels is not None:
-                left_out = fit_kernels(network.kernels, whole, training, seed_of_network)
+                left_out = loop.fit_kernels(network.kernels, whole, training, seed_of_network)
                 if config.kernel_weight is None and index == 0 and validated:
                     share = kernel_share(network.attention, left_out[held], whole.rows(held), training)
                 if share is not None:
@@ -288,11 +282,11 @@ def kernel_share(path: AttentionPath, left_out: Tensor, held: Part, training: Cl
     logits with each of them left out. The share is drawn towards one half, by as much as `_PRIOR` series would.
     """
     weight = held.weights(held.class_weights(training.class_weights))
-    outputs = logits(path, held), left_out.cpu()
+    outputs = loop.logits(path, held), left_out.cpu()
     shares = torch.arange(1, 20) / 20
     if held.regression:
         mixtures = torch.lerp(outputs[0], outputs[1], shares[:, None, None])  # [shares, n, 1]
-        losses = torch.stack([series_losses(mixture, held.targets()) for mixture in mixtures]) * weight
+        losses = torch.stack([loop.series_losses(mixture, held.targets()) for mixture in mixtures]) * weight
     else:
         probabilities = (logit.softmax(1).gather(1, held.labels[:, None])[:, 0].clamp(min=1e-9) for logit in outputs)
         attended, convolved = probabilities

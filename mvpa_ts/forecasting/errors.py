@@ -49,23 +49,20 @@ def forecast_loss(
     >>> forecast_loss(torch.ones(1, 2, 1, 1), torch.tensor([[[3.0], [1.0]]]))
     tensor(1.)
     """
-    weights = None
+    weights: Tensor | float = 1.0
     if horizon_decay:
         weights = torch.arange(1, target.shape[1] + 1, device=target.device) ** -horizon_decay
         weights = (weights / weights.mean())[:, None]
     if levels is None:
-        error = forecast[..., 0] - target
-        error = error if weights is None else error * weights
+        error = (forecast[..., 0] - target) * weights
         errors = error.abs() if loss == "l1" else error.square()
     else:
-        errors = pinball_loss(forecast, target, levels).mean(-1)
-        errors = errors if weights is None else errors * weights
+        errors = pinball_loss(forecast, target, levels).mean(-1) * weights
     mean = errors.mean() if counted is None else (errors * counted).sum() / counted.sum().to(errors.dtype)
     if not frequency_weight:
         return mean
     if levels is not None:
-        error = forecast[..., int((levels - 0.5).abs().argmin())] - target
-        error = error if weights is None else error * weights
+        error = (forecast[..., int((levels - 0.5).abs().argmin())] - target) * weights
     if counted is not None:
         error = error.masked_fill(~counted, 0.0)
     spectrum = torch.fft.rfft(error, dim=1, norm="ortho").abs().mean()

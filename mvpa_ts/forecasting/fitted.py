@@ -292,7 +292,6 @@ def fit_forecaster(
 
 
 def _warn_of_untaught_steps(windows: Windows) -> None:
-    """Warn of steps of the horizon that are no target in any window."""
     seen = torch.ones(len(windows.values), dtype=torch.bool) if windows.observed is None else windows.observed.any(1)
     ends = torch.full_like(windows.starts, len(seen)) if windows.limits is None else windows.limits[:, 1]
     first = windows.starts + windows.lookback

@@ -212,7 +212,6 @@ def train(
     _start(model, inputs, training)
 
     def losses() -> Iterator[Tensor]:
-        """The loss of each batch of one pass over the windows."""
         for batch, target, counted in inputs.batches(training.batch_size, generator):
             with own:
                 forecast = model(**batch)

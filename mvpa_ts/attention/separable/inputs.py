@@ -29,7 +29,6 @@ def separable_attention(problem: Problem) -> tuple[Tensor, Tensor]:
         # The rows of both tables have the order that `by_position` reads.
         lag = torch.arange(T - 1, -T, -1, device=p.query.device)
         distance = torch.arange(cut.size + cut.reach - 1, -cut.size - cut.reach, -1, device=p.query.device)
-        time_rows = lag.clamp(min=0) if p.causal else lag + (p.time_key.shape[0] - 1) // 2
         time_key = p.time_key if "time" in p.components else torch.zeros_like(p.time_key)
         channel_key = p.channel_key if "channel" in p.components else torch.zeros_like(p.channel_key)
         rows = B * cut.number
@@ -37,7 +36,7 @@ def separable_attention(problem: Problem) -> tuple[Tensor, Tensor]:
             evenly_spaced(rearrange(query, "b t c (k g) d -> (b k) t (g c) d", k=H_kv)),
             evenly_spaced(rearrange(key, "b t c k d -> (b k) t c d")),
             evenly_spaced(rearrange(value, "b t c k d -> (b k) t c d")),
-            repeat(time_key[time_rows].to(dtype), "r k d -> (b k) r d", b=rows),
+            repeat(time_key[p.time_rows(lag)].to(dtype), "r k d -> (b k) r d", b=rows),
             repeat(channel_key[p.channel_rows(distance)].to(dtype), "r k d -> (b k) r d", b=rows),
             *(
                 repeat(bias.to(dtype), "k d -> (b k) 1 1 d", b=rows)

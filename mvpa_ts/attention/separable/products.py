@@ -36,7 +36,7 @@ def faster_products(like: Tensor, multiplications: int) -> Iterator[None]:
 
 @contextmanager
 def _setting() -> Iterator[None]:
-    """Allow bfloat16; threads share the setting, so the last one out puts it back."""
+    # Threads share the setting, so the last one out puts it back.
     global _calls, _before
     matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     with _lock:
@@ -54,9 +54,8 @@ def _setting() -> Iterator[None]:
 
 @functools.cache
 def _remain_float32() -> bool:
-    """Compare a product under the setting with float64; bfloat16 would be off by more than 1e-3."""
     with torch.inference_mode(), torch.autocast("cpu", enabled=False), _setting():
         first = torch.arange(2 * 128 * 64, dtype=torch.float64, device="cpu").sin().view(2, 128, 64)
         second = torch.arange(2 * 64 * 256, dtype=torch.float64, device="cpu").cos().view(2, 64, 256)
         error = torch.bmm(first.float(), second.float()).double() - torch.bmm(first, second)
-    return bool(error.abs().max() < 1e-4)
+    return bool(error.abs().max() < 1e-4)  # bfloat16 would be off by more than 1e-3

@@ -145,7 +145,7 @@ def parts(query: Tensor) -> Iterator[slice]:
 
 
 def _float32_product(left: Tensor, right: Tensor) -> Tensor:
-    """Multiply batches of matrices in float32: scores rounded to 16 bits would double the error of the output."""
+    # Scores rounded to 16 bits would double the error of the output.
     if left.dtype == torch.float32 or left.device.type == "cpu":  # a CPU has no product of 16 bits into 32
         return torch.bmm(left.float(), right.float())
     return torch.bmm(left, right, out_dtype=torch.float32)

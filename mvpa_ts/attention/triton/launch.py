@@ -338,7 +338,6 @@ def _common(inputs: Inputs, options: Options) -> dict[str, Any]:
 
 
 def _float32(number: float) -> float:
-    """Round to float32."""
     return ctypes.c_float(number).value
 
 

@@ -92,7 +92,7 @@ def _time(candidates: Sequence[Blocks], run: Callable[[Blocks], None]) -> int | 
 def _call(
     kernel: Any, candidates: Sequence[Blocks], arguments: dict[str, Any], device: torch.device
 ) -> tuple[Hashable, ...]:
-    """Describe the call: what the choice depends on. Each launch calls this, so it must be quick."""
+    # What the choice depends on. Each launch calls this, so it must be quick.
     # Sizes by powers of two, so that recordings with 61 and 63 channels are timed once.
     sizes = (arguments[name].bit_length() for name in ("batch", "segments", "channels", "heads"))
     switches = (value for name, value in arguments.items() if name.isupper())

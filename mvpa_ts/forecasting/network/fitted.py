@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mvpa_ts.forecasting.network.regressions import LEAST_HORIZONS, read_off, room, standardised
+from mvpa_ts.forecasting.network.regressions import LEAST_HORIZONS, early_and_late, read_off, room, standardised
 from mvpa_ts.windows import Windows
 
 _NEIGHBOURS = 6
@@ -105,8 +105,7 @@ class FittedRegressions(nn.Module):
             Of the errors that the shares are to make small: 2 where the network learnt means, 1 for medians.
         """
         h, C = windows.horizon, windows.values.shape[1]
-        cut = 3 * len(windows) // 4
-        early, late = windows.only(slice(0, max(0, cut - h))), windows.only(slice(cut, None))
+        early, late = early_and_late(windows)
         if C == 1 or not len(early) or not len(late):
             return
         horizons = C * (len(late) - 1 + h) / h

@@ -168,8 +168,7 @@ class ChannelMixing(nn.Module):
         return product * kept(product) if self.training else product
 
     def _unread(self, distances: bool, vectors: bool) -> Tensor:
-        """Zero, with a gradient of zero for each parameter that no score reads."""
-        # Data-parallel training waits for the gradient of every parameter.
+        # Data-parallel training waits for the gradient of every parameter: those that no score reads get one of zero.
         names = () if distances else ("distance_score", "centre", "log_width")
         names = names if vectors else (*names, "channel_query", "channel_key")
         parameters = [parameter for name, parameter in self.named_parameters() if name in names]

@@ -298,8 +298,7 @@ def regressions_pay(windows: Windows) -> bool:
     False
     """
     h, C = windows.horizon, windows.values.shape[1]
-    cut = 3 * len(windows) // 4
-    early, late = windows.only(slice(0, max(0, cut - h))), windows.only(slice(cut, None))
+    early, late = early_and_late(windows)
     if not len(early) or not len(late):
         return False
     horizons = C * (len(late) - 1 + h) / h
@@ -330,6 +329,12 @@ def regressions_pay(windows: Windows) -> bool:
     share = ((missed * moved).sum() / moved.square().sum().clamp(min=1e-9)).clamp(0.0, 1.0)
     gain = 1.0 - (missed - share * moved).square().sum() / missed.square().sum().clamp(min=1e-9)
     return bool(gain >= LEAST_GAIN) and bool(gain * horizons >= LEAST_HORIZONS)
+
+
+def early_and_late(windows: Windows) -> tuple[Windows, Windows]:
+    """Those to fit to, and the last quarter, to try on, in whose targets none of the first reaches."""
+    cut = 3 * len(windows) // 4
+    return windows.only(slice(0, max(0, cut - windows.horizon))), windows.only(slice(cut, None))
 
 
 def _from_last_value(windows: Windows, unit: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from mvpa_ts.attention.functional import check_floats, check_mask
 from mvpa_ts.blocks import SwiGLU, zeroed
 from mvpa_ts.forecasting.normalisation import location_scale, unit_of_windows
-from mvpa_ts.forecasting.pretrained import relations, trend_forecasts
+from mvpa_ts.forecasting.pretrained import relations, simple_forecasts, trend_forecasts
 from mvpa_ts.forecasting.pretrained.annual_season import annual_season
 from mvpa_ts.forecasting.pretrained.attention import PanelAttention, PanelBlock
 from mvpa_ts.forecasting.pretrained.configuration import BaseConfig
@@ -33,17 +33,7 @@ from mvpa_ts.forecasting.pretrained.layout import ROWS, Layout, layout
 from mvpa_ts.forecasting.pretrained.power_transform import PowerTransform
 from mvpa_ts.forecasting.pretrained.resolutions import WIDTHS, at_steps, means, widths
 from mvpa_ts.forecasting.pretrained.seasons import week_of
-from mvpa_ts.forecasting.pretrained.simple_forecasts import (
-    CYCLES,
-    NAMES,
-    PERIODS,
-    SEEN,
-    filled,
-    season_shape,
-    season_spread,
-    seasons_of_panel,
-    simple_forecasts,
-)
+from mvpa_ts.forecasting.pretrained.simple_forecasts import CYCLES, PERIODS, SEEN, filled, season_shape, season_spread
 from mvpa_ts.forecasting.pretrained.trust import trust_in_relations
 from mvpa_ts.forecasting.quantiles import quantiles_at
 
@@ -65,8 +55,8 @@ QUICK_RATE = 100.0
 """Their learning rate in finetuning over that of the rest: a hundred small steps would not move the choice."""
 STRONG_SEASON = 0.8
 """Height of a peak of the autocorrelation from which a season is taken away before regressions on other series."""
+# Gain of regressions on other series, log of errors, from which means of several steps are not asked.
 _CLEARLY = 0.1
-"""Gain of regressions on other series, log of errors, from which means of several steps are not asked."""
 _BOUND = 20.0  # in standard deviations
 _LEAST_TRIED = 0.7  # of what usual times of a season change: surer ones say little about others
 _NORMAL_WIDTH = 2.5631  # standard deviations from the first of `LEVELS` to the last
@@ -179,7 +169,7 @@ class BaseForecaster(nn.Module):
     @property
     def num_simple(self) -> int:
         """Number of simple forecasts that are weighed."""
-        return len(NAMES) + len(trend_forecasts.NAMES) + len(relations.NAMES)
+        return len(simple_forecasts.NAMES) + len(trend_forecasts.NAMES) + len(relations.NAMES)
 
     @property
     def origins(self) -> tuple[int, ...]:
@@ -451,11 +441,11 @@ class BaseForecaster(nn.Module):
         if channels > 1 and not (self.training or torch.compiler.is_compiling()):
             values, seen = (rearrange(tensor, "(b c) l -> b c l", c=channels) for tensor in (values, mask))
             values = carried_on(values, seen).flatten(0, 1)
-        periods, strength = seasons_of_panel(values, first, channels, hint)
+        periods, strength = simple_forecasts.seasons_of_panel(values, first, channels, hint)
         later = torch.arange(L, device=x.device) > first[:, None]
         if torch.compiler.is_compiling() or (later & ~mask).any():
             values = between(values, mask, periods)  # in which seasons show better
-            periods, strength = seasons_of_panel(values, first, channels, hint)
+            periods, strength = simple_forecasts.seasons_of_panel(values, first, channels, hint)
         near = min(horizon, max(self.origins))
         # What was not observed is no truth: where a sensor has failed, its last value repeats and would look right.
         counted = values.masked_fill(~mask, torch.nan)
@@ -525,7 +515,7 @@ class BaseForecaster(nn.Module):
         within = torch.where(needed <= room, periods, torch.minimum(periods, room // 2).clamp(min=1)).flatten(0, 1)
         starts = starts.flatten()
         shapes = season_shape(earlier, starts, within.mT[..., None], horizon)
-        families = (simple_forecasts, trend_forecasts.trend_forecasts)
+        families = (simple_forecasts.simple_forecasts, trend_forecasts.trend_forecasts)
         forecasts = torch.cat([family(earlier, starts, within, shapes) for family in families], 1)
         return forecasts.clamp(-_BOUND, _BOUND).unflatten(0, (len(backs), -1))
 
@@ -533,14 +523,12 @@ class BaseForecaster(nn.Module):
         self, values: Tensor, mask: Tensor, first: Tensor, periods: Tensor, strength: Tensor, channels: int,
         horizon: int, place: Layout,
     ) -> Tensor:  # fmt: skip
-        """Regressions on neighbours and leaders from the end and from all origins, [1 + O, N, K, h].
-
-        They read the last `lookback` steps. Panels that begin at different steps are read apart, so that none depends
-        on those beside it. In training, where panels of a batch are about as long, that would cost time.
-        """
+        """Regressions on neighbours and leaders from the end and from all origins, [1 + O, N, K, h]."""
         surplus = max(0, values.shape[1] - self.config.lookback)
         values, mask, first = values[:, surplus:], mask[:, surplus:], (first - surplus).clamp(min=0)
         begin = first.view(-1, channels).amin(1).clamp(max=max(0, values.shape[1] - LEAST_STEPS))
+        # Panels that begin at different steps are read apart, so that none depends on those beside it. In training,
+        # where panels of a batch are about as long, that would cost time.
         starts = [0] if self.training or torch.compiler.is_compiling() else begin.unique().tolist()
         if starts == [0]:
             return self._regressions(values, mask, first, periods, strength, channels, horizon, place.order)

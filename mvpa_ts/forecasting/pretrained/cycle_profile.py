@@ -87,10 +87,8 @@ def _without_trend(values: Tensor, seen: Tensor, known: Tensor) -> Tensor:
 
 
 def _varying(cycles: Tensor, seen: Tensor) -> Tensor:
-    """Whether cycles [N, K, s] vary at all their steps, [N, 1] from 0 to 1.
-
-    Sunshine stands still at night. It is a shape times a rest: without the shape its nights would begin to move.
-    """
+    """Whether cycles [N, K, s] vary at all their steps, [N, 1] from 0 to 1."""
+    # Sunshine stands still at night. It is a shape times a rest: without the shape its nights would begin to move.
     mean = (cycles * seen).sum(1, keepdim=True) / seen.sum(1, keepdim=True).clamp(min=1.0)
     spread = ((cycles - mean).square() * seen).sum(1).sqrt()
     least = spread.quantile(0.1, dim=1, keepdim=True)

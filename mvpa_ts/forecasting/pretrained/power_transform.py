@@ -17,12 +17,11 @@ from torch.nn import functional as F
 
 POWERS = (1.0, 0.5, 0.25)
 """Powers that are tried."""
+# Share of zeros above which the fourth root is not tried: it sets them far apart from all other values.
 _ZEROS = 0.1
-"""Share of zeros above which the fourth root is not tried: it sets them far apart from all other values."""
-_SKEWED = 0.7
-"""Skewness from which a root is looked for; less changes a forecast little."""
+_SKEWED = 0.7  # skewness from which a root is looked for; less changes a forecast little
+# Steps whose mean is the level that values are compared with, and observed ones among them at the least.
 _LEVEL_STEPS, _LEAST_STEPS = 24, 4
-"""Steps whose mean is the level that values are compared with, and observed ones among them at the least."""
 
 
 class PowerTransform(NamedTuple):

@@ -42,8 +42,8 @@ MOST_ROWS = 12_000
 """Rows of a pooled regression; of more, every second or third is read."""
 _TRIED_LAGS = range(49)
 _NEARLY = 0.95
+# Rows and factors that are worked on together: so many stay in a CPU's cache; a GPU wants few, large calls.
 _AT_ONCE, _AT_ONCE_ON_A_GPU = (8192, 4), (1 << 20, 512)
-"""Rows and factors that are worked on together: so many stay in a CPU's cache; a GPU wants few, large calls."""
 
 
 def relation_forecasts(
@@ -89,10 +89,8 @@ def relation_forecasts(
 
 
 def _neighbours(correlation: Tensor, order: Tensor | None) -> Tensor:
-    """Series at each relative place, [B, C, S], −1 where there is none.
-
-    Without an order these are the series that correlate most, the strongest first.
-    """
+    """Series at each relative place, [B, C, S], −1 where there is none."""
+    # Without an order these are the series that correlate most, the strongest first.
     C = correlation.shape[2]
     S = min(NEIGHBOURS, C - 1)
     alike = correlation.topk(min(2 * S, C - 1), dim=2).indices
@@ -157,13 +155,11 @@ class _Regressions:
         self.at_once = _AT_ONCE if self.x.device.type == "cpu" else _AT_ONCE_ON_A_GPU
 
     def features(self, x: Tensor, every: int = 1, targets: int = 0, series: slice = slice(None)) -> Tensor:
-        """Features of every so many windows of `reach` steps, [G, C, R, F], and room for targets; `x` is [G, C, ·].
-
-        A constant, the last value, and how earlier ones differ from it: shrunk, the last value is what stays. Then the
-        others' lags. `series` asks for some of them.
-        """
+        """Features of every so many windows of `reach` steps, [G, C, R, F], and room for targets; `x` is [G, C, ·]."""
         G, C, length = x.shape
         own = x[:, series].unfold(2, self.reach, 1)[:, :, ::every, -self.own_lags :]
+        # A constant, the last value, how earlier ones differ from it, and the others' lags: where they are shrunk, the
+        # last value is what stays.
         rows = x.new_empty(*own.shape[:3], self.number + targets)
         rows[..., 0], rows[..., 1] = 1.0, own[..., -1]
         rows[..., 2 : 1 + self.own_lags] = own[..., :-1] - own[..., -1:]
@@ -181,8 +177,7 @@ class _Regressions:
     def products(self, memory: Sequence[float | None]) -> Tensor:
         """Sums over rows of features times features and targets, for each memory M and fit, then up to the end.
 
-        They are [M, fits + 1, B, F, F + block], or [M, fits + 1, B, C, F, F + block] of each series. With a memory, a
-        row counts less by 1/e for so many steps between it and the stop.
+        They are [M, fits + 1, B, F, F + block], or [M, fits + 1, B, C, F, F + block] of each series.
         """
         B, C, L = self.x.shape
         stops = [max(1, L - back - self.block) for back in self.fits]
@@ -201,6 +196,7 @@ class _Regressions:
                 targets = self.x[:, series, first + 1 : last + self.block + 1].unfold(2, self.block, 1)
                 rows[..., self.number :] = targets[:, :, ::every]
                 counts = self.observed[:, series, first : last + 1 : every].to(rows.dtype)[..., None]
+                # With a memory, a row counts less by 1/e for so many steps between it and the stop.
                 for of_memory, steps in zip(sums[:, index], memory, strict=True):
                     faded = counts if steps is None else counts * (before_stop / steps).exp()[:, None]
                     weighted = rows[..., : self.number] * faded
@@ -216,13 +212,11 @@ class _Regressions:
         return sums
 
     def weights(self, sums: Tensor, penalty: Tensor, free: int = 2) -> Tensor:
-        """Weights [P, N, F, block] of ridge regressions, from sums [N, F, F + block] and penalties [P, N].
-
-        The constant and the last value, the first two, are hardly shrunk.
-        """
+        """Weights [P, N, F, block] of ridge regressions, from sums [N, F, F + block] and penalties [P, N]."""
         gram, cross = sums.split((self.number, self.block), 2)
         damped = gram.repeat(len(penalty), 1, 1, 1)
         diagonal = damped.diagonal(dim1=-2, dim2=-1)
+        # The constant and the last value are hardly shrunk.
         diagonal[..., :free] += 0.1 + 1e-3
         diagonal[..., free:] += penalty[..., None] + 1e-3
         factor = torch.linalg.cholesky_ex(damped.mT)[0]  # symmetric, and read by columns, as LAPACK does
@@ -308,26 +302,24 @@ class _Regressions:
         return ((gram @ weights - 2 * cross) * weights).sum(-2)
 
     def added(self, forecasts: Tensor, order: Tensor | None) -> Tensor:
-        """Forecasts [1 + O, B, C, h] by weights that all series share, and what each series differs by at first.
-
-        The weights by which a series differs are a ridge regression on what shared ones leave over. Where series have
-        an order, those nearby count, too. At each step the penalty is chosen, or that nothing differs.
-        """
+        """Forecasts [1 + O, B, C, h] by weights that all series share, and what each series differs by at first."""
         B, C, _ = self.x.shape
         near = min(forecasts.shape[3], self.block)
         sums = self.products((None,))[0]  # [fits + 1, B, C, F, F + block]
         together = sums.sum(2).flatten(0, 1).double()
         shared = self.weights(together, torch.full_like(together[None, :, 0, 0], PENALTIES[0]))[0].to(sums.dtype)
         shared = shared.view(-1, B, 1, self.number, self.block)
+        # The weights by which a series differs are a ridge regression on what shared ones leave over.
         later = self._left(sums[-1] - sums[0], shared[0])
         left = self._left(sums, shared)
-        if order is not None:
+        if order is not None:  # series nearby count, too
             rank = order.clamp(min=0).argsort(1).to(sums.dtype)
             weight = (-0.5 * ((rank[:, :, None] - rank[:, None]) / NEARBY).square()).exp()
             weight = torch.where(order[:, :1, None] >= 0, weight, torch.eye(C, device=weight.device))
             left = torch.einsum("bcd, nbdfg -> nbcfg", weight, left)
         penalties = left.new_tensor(DIFFERENT_PENALTIES)[:, None].expand(-1, left.shape[:3].numel())
         weights = self.weights(left.flatten(0, 2), penalties, free=0).unflatten(1, left.shape[:3])
+        # At each step the penalty is chosen, or that nothing differs.
         weights = torch.cat([torch.zeros_like(weights[:1]), weights])  # [P, fits + 1, B, C, F, block]
         error = nearby_steps(self.excess(later, weights[:, 0]).sum(2))  # [P, B, block]
         best = error.nan_to_num(1e9).argmin(0)[None, None, :, None, None].expand(1, *weights.shape[1:])
@@ -341,7 +333,6 @@ class _Regressions:
         return forecasts + apart
 
     def _left(self, sums: Tensor, shared: Tensor) -> Tensor:
-        """Sums over rows of what shared weights leave over."""
         gram, cross = sums.split((self.number, self.block), -1)
         return torch.cat([gram, cross - gram @ shared], -1)
 

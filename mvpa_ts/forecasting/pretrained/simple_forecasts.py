@@ -128,7 +128,7 @@ def _rise(correlation: Tensor, count: Tensor) -> Tensor:
 
 
 def _shortest(height: Tensor) -> Tensor:
-    """The first lag nearly as high as the highest, [N, 1]: multiples of a season peak as high as the season itself."""
+    # Multiples of a season peak as high as the season itself, so the first lag nearly as high as the highest is taken.
     high = (height > 0) & (height >= 0.85 * height.amax(1, keepdim=True))
     return torch.where(high.any(1), high.to(torch.uint8).argmax(1), 1)[:, None]
 

@@ -127,10 +127,7 @@ def _regressions(x: Tensor, first: Tensor, periods: Tensor, horizon: int) -> lis
 def _fitted(
     x: Tensor, first: Tensor, lags: Tensor, priors: tuple[tuple[float, ...], ...]
 ) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Lags, weights [N, m] and a constant [N] of a ridge regression towards each prior; a prior of few lags reads few.
-
-    The last prior is that of all lags, filled with zeros.
-    """
+    """Lags, weights [N, m] and constant [N] of a ridge regression towards each prior; a prior of few lags reads few."""
     N, L = x.shape
     m = lags.shape[1]
     usable = (torch.arange(L, device=x.device) >= (first + lags.amax(1))[:, None]).to(x.dtype)
@@ -146,7 +143,7 @@ def _fitted(
     variance = products.diagonal(dim1=1, dim2=2).mean(1, keepdim=True) / count + 1e-3
     models = []
     for prior in priors:
-        k = m if prior is priors[-1] else len(prior)
+        k = m if prior is priors[-1] else len(prior)  # the last is that of all lags, filled with zeros
         start = F.pad(x.new_tensor(prior), (0, k - len(prior)))
         own, cross = products[:, :k, :k], products[:, :k, m]
         ridge = torch.diag_embed((0.5 * k * variance).expand(N, k))
