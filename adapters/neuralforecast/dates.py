@@ -369,4 +369,5 @@ def split_dates(dates: Any, bounds: np.ndarray) -> list[np.ndarray] | None:
 
 
 def shown(date: Any) -> Any:
+    """A date as messages name it."""
     return pd.Timestamp(date) if isinstance(date, np.datetime64) else date
