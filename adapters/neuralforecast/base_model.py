@@ -134,6 +134,7 @@ class PanelModel(HostOverrides):
     _own_units = True  # whether windows reach the network in the units of the series
     _fitted_series: FittedSeries | None = None
     _fitted_index: FrameIndex | None = None  # of the frame whose dates the last fit has checked
+    _last_row: Any = None  # date of the last row that the last fit has seen
     _view: PanelView | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -260,6 +261,7 @@ class PanelModel(HostOverrides):
         self.network.train()  # a pretrained one was loaded for forecasts
         lookback = 1 if self.start_padding_enabled else self.input_size
         panel.check_length(val_size, test_size, lookback, self.h)
+        self._last_row = panel.warn_of_rows_seen(test_size, self._fitted_index, self._last_row)
         with OwnRandomState(self.random_seed):
             self._prepare(panel, lookback)
         if isinstance(self.loss, (IQLoss, HuberIQLoss)):

@@ -55,7 +55,7 @@ def check_twice(argument: str, index: FrameIndex) -> None:
             columns = list(index.columns[:2])
             drop = f"{argument}.unique({columns})" if index.polars else f"{argument}.drop_duplicates({columns})"
             raise ValueError(
-                f"{argument} must hold each date once in a series, got {_shown(repeated[0])} twice in series {name!r}: "
+                f"{argument} must hold each date once in a series, got {shown(repeated[0])} twice in series {name!r}: "
                 f"drop a row, as {drop} does; where clocks are set back, give dates in UTC instead"
             )
 
@@ -109,7 +109,7 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
         begin = (
             "ends before {}, so its forecast begins" if len(early) == 1 else "end before {}, so their forecasts begin"
         )
-        facts.append(f"series {listed(early)} {begin.format(_shown(grid[-1]))} at another date")
+        facts.append(f"series {listed(early)} {begin.format(shown(grid[-1]))} at another date")
     if lacking := [
         name
         for name, dates in named
@@ -366,5 +366,6 @@ def split_dates(dates: Any, bounds: np.ndarray) -> list[np.ndarray] | None:
     return np.split(dates, bounds[1:-1]) if len(dates) == int(bounds[-1]) else None
 
 
-def _shown(date: Any) -> Any:
+def shown(date: Any) -> Any:
+    """A date as messages name it."""
     return pd.Timestamp(date) if isinstance(date, np.datetime64) else date

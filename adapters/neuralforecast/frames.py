@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from numbers import Complex
 from typing import Any
 
@@ -29,16 +30,9 @@ _NOT_GIVEN = {"self", "data_kwargs", "explainer_config"}  # by a user
 
 
 def check_frame(
-    argument: str,
-    frame: Any,
-    *,
-    id_col: str,
-    time_col: str | None = None,
-    target_col: str | None = None,
-    exogenous: Iterable[str] = (),
-    others: bool = True,
-    categories: Iterable[str] = (),
-) -> None:
+    argument: str, frame: Any, *, id_col: str, time_col: str | None = None, target_col: str | None = None,
+    exogenous: Iterable[str] = (), others: bool = True, categories: Iterable[str] = (),
+) -> None:  # fmt: skip
     """Raise ValueError for a frame whose rows, ids, dates or numbers neuralforecast would misread.
 
     `argument` is its name, for messages. `static_df` has no dates, and `futr_df` no target. `exogenous` columns must be
@@ -140,7 +134,9 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
     asked = {} if own_quantiles else losses.asked_levels(given.get("level"), given.get("quantiles"))
     answers = list(_answers(host, asked, handed_on="refit" not in signature.parameters)) if asked else []
     # It takes rows and scalers first, which `predict` would read.
-    with unchanged_if_refused(host), temporarily(host, categories_before=host.categorical_vocab_):
+    with ExitStack() as kept, unchanged_if_refused(host), temporarily(host, categories_before=host.categorical_vocab_):
+        for model in filter(_is_own, host.models):
+            kept.enter_context(losses.as_trained(model.loss))
         table = call(host, *args, **options)
         if call.__name__ == "cross_validation":
             table = _without_masked_targets(host, table, given.get("df"))

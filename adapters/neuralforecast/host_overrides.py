@@ -19,8 +19,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from neuralforecast import utils
 from neuralforecast.common._base_model import BaseModel, pl
 from neuralforecast.core import NeuralForecast
+from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
 from neuralforecast.tsdataset import TimeSeriesDataset
 from torch import Tensor
 from torch.nn import functional as F
@@ -80,15 +82,17 @@ class HostOverrides(BaseModel):
         # What is stored on a missing row may be NaN, which no mask of a loss or a scaler would stop.
         columns, temporal = batch["temporal_cols"], batch["temporal"]  # [N, columns, T]
         missing = temporal[:, [columns.get_loc("available_mask")]] == 0
-        weight = torch.from_numpy(columns == "sample_weight").to(temporal.device)[:, None]
         temporal = self.scaled_columns(temporal, columns, 1)
         names = [*self.futr_exog_list, *self.hist_exog_list] if self._keeps_covariates else []
         covariate = torch.tensor([name in names for name in columns], device=temporal.device)[:, None]
-        temporal = temporal.masked_fill(missing & ~covariate & (~weight | temporal.isnan()), 0.0)
-        batch = {**batch, "temporal": temporal}
+        batch = {**batch, "temporal": temporal.masked_fill(missing & ~covariate, 0.0)}
         if batch.get("static") is not None:
             batch["static"] = self.scaled_columns(batch["static"], batch["static_cols"], 1)
-        return super()._create_windows(batch, step)
+        windows, *others, weight, columns = super()._create_windows(batch, step)
+        if weight is not None:  # the host's mean over h rows, of which those that are missing have none
+            observed = windows[:, self.input_size :, columns.get_loc("available_mask")].sum(1, keepdim=True)
+            weight = weight * self.h / observed.clamp(min=1.0)
+        return windows, *others, weight, columns
 
     def scaled_columns(self, values: Tensor, columns: Any, dim: int) -> Tensor:
         """Values of a batch with their exogenous columns scaled; here they stay as they are."""
@@ -131,6 +135,19 @@ class HostOverrides(BaseModel):
             batch = {**batch, "temporal": F.pad(batch["temporal"], (0, lacking), mode="replicate")}
         with temporarily(self, test_size=self.test_size + lacking):
             return super()._predict_step_direct(batch, batch_idx, recursive)
+
+    def simulate(
+        self, dataset: Any, n_paths: int = 500, random_seed: int | None = None, quantiles: Any = None, **options: Any
+    ) -> Any:
+        """Draw paths of each series; called by `NeuralForecast.simulate`."""
+        if not isinstance(self.loss, (IQLoss, HuberIQLoss)):
+            return super().simulate(dataset, n_paths, random_seed, quantiles, **options)
+        # The host would read the quantiles of unequal distances that it asks for as if they were equal.
+        method = options.pop("method", "gaussian_copula")
+        levels = [0.01, *np.linspace(0.05, 0.95, 19), 0.99] if quantiles is None else quantiles
+        values = [self.predict(dataset, random_seed=random_seed, quantiles=[level], **options) for level in levels]
+        table = np.sort(np.concatenate(values, 1).reshape(len(dataset), self.h, -1), 2)
+        return utils.sample_from_quantiles(sorted(levels), table, dataset, n_paths, random_seed, method)
 
     def _get_temporal_exogenous_cols(self, temporal_cols: Any) -> list[str]:
         # Sorted, since the host's order of a set differs between processes and a scaler may have weights for each.
@@ -190,23 +207,17 @@ TimeSeriesDataset.frame_index = None
 
 @replacing(TimeSeriesDataset, "from_df")
 def _with_index(
-    from_df: Method,
-    df: Any,
-    static_df: Any = None,
-    id_col: str = "unique_id",
-    time_col: str = "ds",
+    from_df: Method, df: Any, static_df: Any = None, id_col: str = "unique_id", time_col: str = "ds",
     target_col: str = "y",
-) -> Any:
+) -> Any:  # fmt: skip
     dataset, names, last_dates, row_dates = from_df(df, static_df, id_col, time_col, target_col)
     static_names = None if static_df is None else sort(static_df[[id_col]], by=id_col)[id_col].to_list()
     dataset.frame_index = FrameIndex(
-        list(names),
-        dates.split_dates(row_dates, dataset.indptr),
-        (id_col, time_col, target_col),
+        list(names), dates.split_dates(row_dates, dataset.indptr), (id_col, time_col, target_col),
         isinstance(df, pl_DataFrame),
         static_names=None if static_names is None else list(dict.fromkeys(static_names)),
         rounded=dates.rounding_of(df, list(names), dataset.indptr, id_col, time_col),
-    )
+    )  # fmt: skip
     return dataset, names, last_dates, row_dates
 
 
@@ -224,11 +235,18 @@ def _appended_with_index(append: Method, dataset: Any, futr_dataset: Any) -> Any
     return longer
 
 
+@replacing(utils, "sample_from_quantiles")
+def _sampled_in_order(sample: Method, quantile_positions: Any, quantile_values: Any, *args: Any, **kwargs: Any) -> Any:
+    # The host searches in levels as if they increased; `MQLoss(level=[80])` has its median first.
+    order = np.argsort(quantile_positions)
+    return sample(np.asarray(quantile_positions)[order], np.asarray(quantile_values)[..., order], *args, **kwargs)
+
+
 @replacing(NeuralForecast, "_prepare_fit")
 def _prepared_with_frequency(prepare: Method, host: NeuralForecast, *args: Any, **kwargs: Any) -> Any:
     prepared = prepare(host, *args, **kwargs)
-    scaled = host.local_scaler_type is not None
-    prepared[0].frame_index = replace(prepared[0].frame_index, freq=host.freq, scaled=scaled)
+    index, scaled = prepared[0].frame_index, host.local_scaler_type is not None
+    prepared[0].frame_index = replace(index, freq=host.freq, scaled=scaled)
     return prepared
 
 
@@ -312,13 +330,7 @@ def _encoded_known(encode: Method, host: NeuralForecast, df: Any) -> Any:
 
 @replacing(NeuralForecast, "_check_nan")
 def _check_nan_by_name(
-    check: Method,
-    host: NeuralForecast,
-    df: Any,
-    static_df: Any,
-    id_col: str,
-    time_col: str,
-    target_col: str,
+    check: Method, host: NeuralForecast, df: Any, static_df: Any, id_col: str, time_col: str, target_col: str
 ) -> None:
     check_filled("df", df, [id_col, time_col])
     if static_df is not None:

@@ -11,6 +11,8 @@ from einops import rearrange
 from neuralforecast.losses.pytorch import GMM, NBMM, PMM, DistributionLoss, HuberIQLoss, HuberMQLoss, IQLoss, MQLoss
 from torch import Tensor, nn
 
+from mvpa_ts.adapters.options import temporarily
+
 
 def scaled_by_host(loss: nn.Module) -> bool:
     """Whether the loss maps the network's numbers itself, so that only the host can undo a scaling after it.
@@ -57,11 +59,17 @@ def asked_levels(level: Any, quantiles: Any) -> dict[str, float]:
     return {"-median": 0.5, **below, **{f"-hi-{value:g}": round(0.5 + value / 200, 6) for value in values}}
 
 
+def as_trained(loss: nn.Module) -> Any:
+    """Within a block a call may ask for other quantiles; after it, a later call is answered as before."""
+    names = ("q", "quantiles", "output_names", "has_predicted")
+    return temporarily(loss, **{name: getattr(loss, name) for name in names if hasattr(loss, name)})
+
+
 def is_central(loss: nn.Module) -> bool:
     """Whether the middle output is a mean or a median."""
     if (quantile_levels := levels(loss)) is not None:
         return abs(float(quantile_levels.sort().values[(len(quantile_levels) - 1) // 2]) - 0.5) < 1e-3
-    return type(loss).__name__ in ("MAE", "MSE", "RMSE", "HuberLoss", "TukeyLoss")  # not a loss of one quantile
+    return type(loss).__name__ in ("MAE", "MSE", "RMSE", "HuberLoss")  # not a loss of one quantile
 
 
 def location_outputs(loss: nn.Module) -> tuple[int, ...] | None:
@@ -72,7 +80,10 @@ def location_outputs(loss: nn.Module) -> tuple[int, ...] | None:
         if loss.distribution == "ISQF":
             return (loss.outputsize_multiplier - len(loss.quantiles),)  # the lowest knot; the others are increments
         return (0,)
-    return tuple(range(loss.n_components)) if isinstance(loss, (PMM, GMM, NBMM)) else None
+    if isinstance(loss, (PMM, GMM, NBMM)):
+        return tuple(range(loss.n_components))
+    # darts tells how many outputs it wants; only its distributions have two, a location mostly first.
+    return (0,) if loss.outputsize_multiplier == 2 and levels(loss) is None else None
 
 
 def count_location_scale(loss: nn.Module, location: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ import torch
 from neuralforecast.common._base_model import BaseModel, pl
 from neuralforecast.common._scalers import TemporalNorm
 from neuralforecast.core import MODEL_FILENAME_DICT
-from neuralforecast.losses.pytorch import MAE, MSE, RMSE
+from neuralforecast.losses.pytorch import MAE, MSE, RMSE, TukeyLoss
 from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast import losses
@@ -553,6 +553,10 @@ def check_schedule(val_check_steps: Any, windows_batch_size: Any, loss: Any, val
         check_whole(windows_batch_size=windows_batch_size)
     check_objects(nn.Module, "MAE()", loss=loss, valid_loss=valid_loss)
     for name, chosen in (("loss", loss), ("valid_loss", valid_loss)):
+        if isinstance(chosen, TukeyLoss):
+            raise ValueError(
+                f"{name} must grow with the error, and TukeyLoss of neuralforecast falls: take HuberLoss()"
+            )
         levels = getattr(chosen, "quantiles", None)
         levels = [getattr(chosen, "q", 0.5)] if levels is None else [float(level) for level in levels]
         # The host takes any, and forecasts of 1.5 are NaN.

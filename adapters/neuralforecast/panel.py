@@ -14,7 +14,7 @@ import torch
 from neuralforecast.tsdataset import BaseTimeSeriesDataset
 from torch import Tensor
 
-from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_dates, check_twice, warn_of_rounding
+from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_dates, check_twice, shown, warn_of_rounding
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.forecasting.series import check_names
 from mvpa_ts.windows import FeatureScaling, Scaling, Series, Windows, observed_range, series_windows
@@ -195,6 +195,17 @@ class Panel:
                 f"series {self._series(short.tolist())} of df should have input_size ({lookback}) rows before those "
                 f"that are held out, got {rows[short].min()}: what is absent before their first row is read as missing"
             )
+
+    def warn_of_rows_seen(self, test_size: int, before: FrameIndex | None, seen: Any) -> Any:
+        """Date of the last row to train on; warn where the weights, of a fit `before`, have `seen` later ones."""
+        names, dates = self.names or [], (self.index and self.index.dates) or []
+        last = max((rows[-1 - test_size] for rows in dates if len(rows) > test_size), default=None)
+        if before and last is not None and type(seen) is type(last) and last < seen and {*before.names} & {*names}:
+            warn(
+                f"training ends at {shown(last)} and goes on from weights that saw rows up to {shown(seen)}: errors on "
+                "these rows come out too small. Give use_init_models=True, or make a new NeuralForecast"
+            )
+        return last
 
     def warn_of_size(self, *, trained: bool) -> None:
         """Warn of series whose changes are too small or large to be read, or for a network to be `trained` on them."""

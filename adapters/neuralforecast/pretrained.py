@@ -170,18 +170,9 @@ class PretrainedMVPA(PanelModel):
             positions = torch.arange(x.shape[-1], device=x.device)[:, None].float()
         categories = [name for name in self.futr_cat_exog_list for _ in range(self._cat_emb_dim(name))]
         quantiles = forecast_quantiles(
-            self.network,
-            x,
-            observed,
-            horizon=self.h,
-            levels=self._levels,
-            positions=positions,
-            season=self._season,
-            future=future,
-            historic=historic,
-            names=self._known_numbers + categories,
-            bounded=self.bounded,
-        )
+            self.network, x, observed, horizon=self.h, levels=self._levels, positions=positions, season=self._season,
+            future=future, historic=historic, names=self._known_numbers + categories, bounded=self.bounded,
+        )  # fmt: skip
         output = quantiles[..., self._columns][:, :, view.order.argsort()]
         output = output.mean(3, keepdim=True) if self._mean else output
         self._training.note_forecast(output if self.training else None)

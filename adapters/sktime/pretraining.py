@@ -156,15 +156,9 @@ class Pretraining(BaseForecaster):
         return shipped.finetuned(series, scaling, channel_inputs, steps=steps, learning_rate=rate, seed=seed)
 
     def _train(
-        self,
-        series: list[Series],
-        config: ForecastingConfig,
-        steps: int,
-        label: str,
-        columns: Columns,
-        *,
+        self, series: list[Series], config: ForecastingConfig, steps: int, label: str, columns: Columns, *,
         start: FittedForecaster | None = None,
-    ) -> FittedForecaster:
+    ) -> FittedForecaster:  # fmt: skip
         from mvpa_ts.forecasting.fitted import fit_forecaster
         from mvpa_ts.forecasting.series import plain
         from mvpa_ts.training import TrainingClock

@@ -55,16 +55,11 @@ class ShippedForecaster:
         future = _future(series)
         with torch.no_grad():
             quantiles = forecast_quantiles(
-                self.network,
-                values.nan_to_num(0.0),
-                ~values.isnan(),
-                horizon=int(ahead.max()) + 1,
-                levels=self.levels,
-                positions=self._positions(values.shape[2], channel_inputs),
-                season=self.season,
+                self.network, values.nan_to_num(0.0), ~values.isnan(), horizon=int(ahead.max()) + 1, levels=self.levels,
+                positions=self._positions(values.shape[2], channel_inputs), season=self.season,
                 future=None if future is None else future[None, : len(series.values) + int(ahead.max()) + 1],
                 names=list(map(str, self.covariates)),
-            )[0, ahead]
+            )[0, ahead]  # fmt: skip
         return quantiles.double().numpy() * scaling.scale[:, None] + scaling.location[:, None]
 
     def _positions(self, count: int, channel_inputs: Mapping[str, Any] | None) -> Any:
@@ -86,14 +81,9 @@ class ShippedForecaster:
 
         values = torch.tensor(scaling.apply(series.values), dtype=torch.float32)
         trained = finetuned(
-            self.network,
-            values,
-            horizon=self.horizon,
-            **settings,
+            self.network, values, horizon=self.horizon, **settings, season=self.season, future=_future(series),
             positions=self._positions(values.shape[1], channel_inputs),
-            season=self.season,
-            future=_future(series),
-        )
+        )  # fmt: skip
         return replace(self, network=trained)
 
     def to_files(self, folder: str | Path, beside: Mapping[str, str] | None = None) -> None:

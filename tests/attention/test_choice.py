@@ -47,13 +47,7 @@ def test_the_kernels_are_taken_where_they_passed():
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"causal": False},
-        {"components": ("time",)},
-        {"shape": (64, 20, 20, 12, 128)},
-    ],
-    ids=str,
+    "changes", [{"causal": False}, {"components": ("time",)}, {"shape": (64, 20, 20, 12, 128)}], ids=str
 )
 def test_what_was_not_checked_on_a_gpu_is_torchs_own(changes):
     name, reason = pick(problem(**changes), False)

@@ -6,11 +6,7 @@ from support.attention_checks import EXTRA_FACTORS, INPUTS, Case, covering_cases
 
 from mvpa_ts import mvpa_attention
 
-TINY = EXTRA_FACTORS | {
-    "shape": ((1, 1), (3, 1), (1, 4), (4, 3), (2, 5)),
-    "groups": (1, 2),
-    "window": (None, 0, 1),
-}
+TINY = EXTRA_FACTORS | {"shape": ((1, 1), (3, 1), (1, 4), (4, 3), (2, 5)), "groups": (1, 2), "window": (None, 0, 1)}
 
 
 @pytest.mark.parametrize("case", covering_cases(TINY, head_dim=3), ids=str)

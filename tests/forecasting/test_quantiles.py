@@ -5,13 +5,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from mvpa_ts.forecasting.quantiles import (
-    checked_levels,
-    pinball_loss,
-    quantiles_at,
-    rounded_as_counted,
-    start_in_order,
-)
+from mvpa_ts.forecasting.quantiles import checked_levels, pinball_loss, quantiles_at, rounded_as_counted, start_in_order
 
 LEVELS = (0.05, 0.25, 0.5, 0.9)
 

@@ -8,14 +8,7 @@ import torch
 from torch import Tensor
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork
-from mvpa_ts.forecasting.network.regressions import (
-    FARTHEST,
-    NAMES,
-    START,
-    RegressionShares,
-    regress,
-    regressions_pay,
-)
+from mvpa_ts.forecasting.network.regressions import FARTHEST, NAMES, START, RegressionShares, regress, regressions_pay
 from mvpa_ts.windows import Windows
 
 OWN, NEAR, LATELY, LED = range(len(NAMES))

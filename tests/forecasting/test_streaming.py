@@ -6,14 +6,7 @@ import polars as pl
 import pytest
 import torch
 
-from mvpa_ts.forecasting import (
-    ForecasterTraining,
-    ForecastingConfig,
-    ForecastStream,
-    Scaling,
-    Series,
-    fit_forecaster,
-)
+from mvpa_ts.forecasting import ForecasterTraining, ForecastingConfig, ForecastStream, Scaling, Series, fit_forecaster
 
 C, LOOKBACK = 3, 24
 ROWS = np.random.default_rng(0).standard_normal((200, C)).cumsum(0) + 1000.0

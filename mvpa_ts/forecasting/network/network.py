@@ -224,7 +224,7 @@ class ForecastingNetwork(nn.Module):
         window = window.less(cycle)
         attended, scores = self._attended(window, regressed)
         window = self._filled(window)
-        forecast = window.in_units(self._moved(self._own_past(window) + attended, cycle))
+        forecast = window.in_units(self._moved(self._own_past(window) + attended, cycle), self._levels(x))
         forecast = forecast + self._other_channels_and_features(window) - self._return_to_zero(window)
         if self.config.num_outputs > 1 and self.location_outputs is None:
             # Quantiles that cross change places in training, so that none has a column of its own. Of quantiles that

@@ -56,9 +56,9 @@ class Window(NamedTuple):
         x = x if self.mask is None else x.masked_fill(~self.mask, 0.0)
         return self._replace(x=x, location=location, scale=scale)
 
-    def in_units(self, forecast: Tensor) -> Tensor:
-        """A forecast [B, h, C, m] of the normalised window in the units of the window."""
-        return forecast * self.scale[..., None] + self.location[..., None]
+    def in_units(self, forecast: Tensor, levels: Tensor) -> Tensor:
+        """A forecast [B, h, C, m] of the normalised window in the units of the window; `levels` [m] are 0 or 1."""
+        return forecast * self.scale[..., None] + self.location[..., None] * levels
 
     def own_units(self) -> tuple[Tensor, Tensor]:
         """Mean and deviation of each window; without an observed value, the mean of its whole series."""

@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 import torch
 from neuralforecast import NeuralForecast
-from neuralforecast.losses.pytorch import MQLoss, QuantileLoss
+from neuralforecast.losses.pytorch import MQLoss, QuantileLoss, TukeyLoss
 from neuralforecast.utils import PredictionIntervals
 from utilsforecast.preprocessing import fill_gaps
 
@@ -136,10 +136,7 @@ def test_ids_that_cannot_be_saved_are_refused(name, panel, tiny, forecaster):
 
 @pytest.mark.parametrize(
     ("names", "words"),
-    [
-        (("a", "a\0"), r"not end in a zero character, got 'a\\x00'"),
-        ([*enum.Enum("Ward", "A B")], ".* got <Ward.A: 1>"),
-    ],
+    [(("a", "a\0"), r"not end in a zero character, got 'a\\x00'"), ([*enum.Enum("Ward", "A B")], ".* got <Ward.A: 1>")],
     ids=["zero", "Enum"],
 )
 def test_ids_that_would_be_saved_as_others_or_not_sorted_are_refused(names, words, panel, tiny, forecaster):
@@ -394,13 +391,11 @@ def test_arguments_of_another_kind_are_named(panel, tiny, forecaster):
     [
         ({"random_seed": -1}, "random_seed must be a whole number of at least 0, got -1"),
         ({"num_lr_decays": "x"}, "num_lr_decays must be a whole number of at least -1, got 'x'"),
-        (
-            {"inference_windows_batch_size": 0},
-            "inference_windows_batch_size must be a whole number of at least 1",
-        ),
+        ({"inference_windows_batch_size": 0}, "inference_windows_batch_size must be a whole number of at least 1"),
         ({"optimizer": "adam"}, r"optimizer must be None or a class such as torch\.optim\.AdamW, got 'adam'"),
         ({"scaler_type": "none"}, r"scaler_type must be one of \('identity', .*\), got 'none'"),
         ({"start_padding_enabled": "no"}, "start_padding_enabled must be True or False, got 'no'"),
+        ({"loss": TukeyLoss()}, "loss must grow with the error, and TukeyLoss of neuralforecast falls"),
     ],
 )
 def test_options_that_the_host_stumbles_over_late_are_named(option, said, tiny):

@@ -7,7 +7,7 @@ import torch
 pytest.importorskip("darts")
 from darts import TimeSeries
 from darts.models import NeuralForecastModel
-from darts.utils.likelihood_models import QuantileRegression
+from darts.utils.likelihood_models import GaussianLikelihood, QuantileRegression
 
 from mvpa_ts.adapters.neuralforecast import MVPA, PretrainedMVPA
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
@@ -32,6 +32,18 @@ def test_fit_and_predict(use):
     forecast = model.predict(12, num_samples=20 if use == "quantiles" else 1).all_values()
     assert forecast.shape == (12, 3, 20 if use == "quantiles" else 1)
     assert np.isfinite(forecast).all()
+
+
+def test_a_distribution_has_a_location_and_a_scale():
+    """Its parameters were sorted as if they were quantiles, and both began at the level of the series."""
+    rows = np.random.default_rng(0).normal(1000.0, 10.0, (200, 2)).astype(np.float32)
+    model = NeuralForecastModel(
+        input_chunk_length=24, output_chunk_length=4, model=MVPA, n_epochs=10, random_state=0, pl_trainer_kwargs=QUIET,
+        likelihood=GaussianLikelihood(),
+    )  # fmt: skip
+    fitted = model.fit(TimeSeries.from_values(rows)).predict(4, predict_likelihood_parameters=True).values()
+    np.testing.assert_allclose(fitted[:, ::2], 1000.0, atol=20.0)
+    np.testing.assert_allclose(fitted[:, 1::2], 10.0, atol=10.0)
 
 
 def test_the_pretrained_forecaster_trains_nothing_and_forecasts_what_its_network_does():

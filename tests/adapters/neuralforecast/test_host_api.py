@@ -45,6 +45,7 @@ def test_mvpa_takes_every_argument_of_its_peers():
         ("_get_loc_scale", ["self", "y_idx", "add_channel_dim"]),
         ("_inv_normalization", ["self", "y_hat", "y_idx"]),
         ("_check_exog", ["self", "dataset"]),
+        ("simulate", ["self", "dataset", "n_paths", "random_seed", "quantiles", "method", "data_module_kwargs"]),
         ("fit", ["self", "dataset", "val_size", "test_size", "random_seed", "distributed_config"]),
     ],
 )  # fmt: skip

@@ -20,7 +20,6 @@ POINT = {
     "MASE": lambda: host.MASE(seasonality=1),
     "FreDF": host.FreDF,
     "HuberLoss": host.HuberLoss,
-    "TukeyLoss": host.TukeyLoss,
     "QuantileLoss": lambda: host.QuantileLoss(0.3),
     "HuberQLoss": lambda: host.HuberQLoss(0.3),
     "IQLoss": host.IQLoss,

@@ -270,14 +270,32 @@ def test_prediction_intervals(method: str, tiny: Callable, panel: Callable, fore
 
 
 @pytest.mark.parametrize(
-    "loss", [MQLoss(level=[80]), DistributionLoss("Normal", num_samples=20), HuberIQLoss()], ids=["MQ", "Normal", "IQ"]
+    "loss",
+    [MQLoss(level=[80]), DistributionLoss("Normal", level=[80], num_samples=9999), HuberIQLoss()],
+    ids=["MQ", "Normal", "IQ"],
 )
 def test_simulate(loss: Any, tiny: Callable, panel: Callable, forecaster: Callable):
+    """Paths lie as the quantiles say, and a call that asks for others changes no later one."""
     fitted = forecaster(tiny(loss=loss))
     fitted.fit(panel(4))
-    paths = fitted.simulate(n_paths=5, seed=1)
-    level = paths.groupby("unique_id")["MVPA"].mean()
-    np.testing.assert_allclose(level, [100, 200, 300, 400], rtol=0.3)
+    columns = list(fitted.predict())
+    bounds = np.sort(fitted.predict(level=[80])[["MVPA-lo-80", "MVPA-hi-80"]], axis=1)
+    paths = fitted.simulate(n_paths=1000, seed=1).groupby(["unique_id", "ds"])["MVPA"]
+    width = (bounds[:, 1] - bounds[:, 0]).mean()
+    np.testing.assert_allclose(paths.quantile([0.1, 0.9]).unstack(), bounds, rtol=2e-4, atol=0.2 * width)
+    assert list(fitted.predict()) == columns
+
+
+def test_rows_that_an_earlier_fit_has_seen_are_named(tiny: Callable, panel: Callable, forecaster: Callable):
+    fitted = forecaster(tiny())
+    with warnings.catch_warnings(record=True) as said:
+        fitted.cross_validation(panel(4), n_windows=2)
+        fitted.fit(panel(4), val_size=6)
+    assert not any("saw rows" in str(each.message) for each in said)
+    for refit in (False, True):
+        with pytest.warns(UserWarning, match="weights that saw rows up to 2024-01-03 11:00:00: errors on these rows"):
+            fitted.cross_validation(panel(4), refit=refit)
+        fitted.fit(panel(4))
 
 
 # Sampling calls the network hundreds of times.

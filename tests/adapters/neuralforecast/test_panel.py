@@ -71,6 +71,16 @@ def test_gaps_with_sample_weights(tiny, panel, forecaster):
     assert np.isfinite(fitted.predict()["MVPA"]).all()
 
 
+def test_equal_sample_weights_change_nothing(tiny, panel, forecaster):
+    """The host counted the rows that a window lacks as rows of weight 0."""
+    forecasts = []
+    for frame in (with_gaps(panel(4), 0.0), with_gaps(panel(4), 0.0).assign(sample_weight=3.0)):
+        fitted = forecaster(tiny(max_steps=4))
+        fitted.fit(frame)
+        forecasts.append(fitted.predict()["MVPA"])
+    np.testing.assert_allclose(*forecasts, rtol=1e-5)
+
+
 def test_sample_weights_weigh(tiny, panel, forecaster):
     """Windows that end in the first half count for nothing, so what is there does not matter."""
     forecasts = []

@@ -102,14 +102,8 @@ def test_a_part_of_the_series_with_positions_is_enough(tiny, panel, forecaster):
         ),
         ({"a": [], "b": []}, r"at least one, for each series, got shape \(0,\)"),
         (pd.DataFrame({"unique_id": ["a", "a"], "km": [0, 1]}), "must name each series once, got 'a' more than once"),
-        (
-            {"a": "north", "b": "south"},
-            "must hold numbers beside the names: could not convert string to float",
-        ),
-        (
-            np.arange(2),
-            "must be a dict of coordinates by series, .* or a table with a column 'unique_id', got ndarray",
-        ),
+        ({"a": "north", "b": "south"}, "must hold numbers beside the names: could not convert string to float"),
+        (np.arange(2), "must be a dict of coordinates by series, .* or a table with a column 'unique_id', got ndarray"),
         (pd.DataFrame({"id": ["a"], "km": [0]}), r"must have a column 'unique_id', got \['id', 'km'\]"),
     ],
     ids=["NaN", "huge", "lengths", "empty", "no coordinates", "twice", "text", "array", "no ids"],
