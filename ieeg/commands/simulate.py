@@ -27,17 +27,12 @@ def main(arguments: list[str]) -> None:
     written = write_cohort(
         options.out,
         kind=options.format,
-        part_hours=options.part_hours,
-        overwrite=options.overwrite,
         num_subjects=options.subjects,
-        first_subject=options.first_subject,
         num_channels=options.channels,
-        seed=options.seed,
         duration=options.hours * 3600,
-        sfreq=options.sfreq,
         num_seizures=options.seizures,
-        cohort=options.cohort,
-        session=options.session,
+        **{name: getattr(options, name) for name in ("part_hours", "overwrite", "first_subject", "seed")},
+        **{name: getattr(options, name) for name in ("sfreq", "cohort", "session")},
         difficulty=Difficulty(**{field.name: getattr(options, field.name) for field in fields(Difficulty)}),
     )
     recordings = counted(len(written), "recording")

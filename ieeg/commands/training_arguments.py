@@ -12,10 +12,7 @@ from mvpa_ts.ieeg.commands.main import CommandError
 
 USAGE = "--config NAME_OR_FILE [--output DIR] [--ckpt_path last] [--KEY VALUE ...]"
 # Name of a subcommand and its usage.
-SUBCOMMANDS = {
-    "fit": f"fit {USAGE}",
-    "validate": f"validate {USAGE.replace('[--ckpt_path last]', '--ckpt_path last')}",
-}
+SUBCOMMANDS = {"fit": f"fit {USAGE}", "validate": f"validate {USAGE.replace('[--ckpt_path last]', '--ckpt_path last')}"}
 _LISTS = ("--data.recordings", "--data.validation_recordings")
 
 
