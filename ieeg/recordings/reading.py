@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.ieeg.recordings import bids, edf, headers
-from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, class_spans, stated_seizures
+from mvpa_ts.ieeg.recordings.annotations import BOUNDARIES, OPEN_SECONDS, bad_spans, class_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.events_table import (
     check_times,
@@ -403,10 +403,12 @@ def _sidecar_seizures(
     own = [(mark["onset"] - raw.first_time, mark["duration"], str(mark["description"])) for mark in raw.annotations]
     # With those of the file itself, so that `recording_from_raw` finds both.
     for event, channels, *_ in rows:
+        if event[2].lower() in BOUNDARIES:
+            raw.annotations.append(event[0] + raw.first_time, 0.0, event[2])
         for onset, offset in bad_spans([event]):
             raw.annotations.append(onset + raw.first_time, offset - onset, "BAD_", ch_names=[channels])
-    if (levels := bids.sidecar(path, location, "events.json")) is not None:
-        warn_of_codes(levels, [text for _, _, text in events], path.name, words)
+    columns = bids.read_json(path, location, "events.json")
+    warn_of_codes(*columns, [text for _, _, text in events], path.name, words)
     seizures = stated_seizures(events, duration, open_seconds, path.name, words=words)
     if seizures is None and any(is_seizure(text, words) for _, _, text in events):
         # The table knows of one somewhere. What the file says of none is not believed.
