@@ -71,7 +71,7 @@ def compare_segments(
     labels: npt.ArrayLike,
     probabilities: Mapping[str, npt.ArrayLike],
     seizures: int,
-    thresholds: Mapping[str, float] | None = None,
+    thresholds: Mapping[str, npt.ArrayLike] | None = None,
 ) -> SegmentComparison:
     """Compare detectors on the segments that all of them scored.
 
@@ -82,7 +82,7 @@ def compare_segments(
         NaN where a segment was skipped.
     seizures : int
         Seizures among the segments.
-    thresholds : mapping of detector to float, optional
+    thresholds : mapping of detector to float, or array, shape (n,), optional
         Default: 0.5.
 
     Raises
@@ -105,7 +105,7 @@ def compare_segments(
     ictal = ictal[scored]
     rows = {}
     for name, values in scores.items():
-        positive = values[scored] > (thresholds or {}).get(name, 0.5)
+        positive = (values > np.asarray((thresholds or {}).get(name, 0.5)))[scored]
         auroc, auprc = ranking(ictal, values[scored])
         rows[name] = {
             "auroc": auroc,
@@ -124,7 +124,8 @@ def compare_results(results: Sequence[SubjectResult]) -> SegmentComparison:
     scores = {"the detector": np.concatenate([item.probabilities for item in recordings])}
     scores |= {name: np.concatenate([item.baselines[name] for item in recordings]) for name in names}
     labels = np.concatenate([item.labels for item in recordings])
-    return compare_segments(labels, scores, sum(result.num_seizures for result in results))
+    thresholds = {"the detector": np.concatenate([np.full(len(item.starts), item.threshold) for item in recordings])}
+    return compare_segments(labels, scores, sum(result.num_seizures for result in results), thresholds)
 
 
 def warn_of_copies(results: Sequence[tuple[str, Floats]]) -> None:
