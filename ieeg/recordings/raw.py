@@ -11,7 +11,7 @@ import numpy as np
 
 from mvpa_ts.checks import grouped, listed, warn
 from mvpa_ts.ieeg.events import Floats, Integers
-from mvpa_ts.ieeg.recordings.annotations import BOUNDARIES, OPEN_SECONDS, bad_spans, stated_seizures
+from mvpa_ts.ieeg.recordings.annotations import BOUNDARY, OPEN_SECONDS, bad_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import OTHER_TYPE, natural_order, not_eeg, plain_name
 from mvpa_ts.ieeg.recordings.edf import check_rates
 from mvpa_ts.ieeg.recordings.guards import damage_is_an_error, warn_left_out
@@ -132,7 +132,7 @@ def recording_from_raw(
     # MNE counts annotations from the start of the measurement, whether or not it knows the date; we from sample 0.
     events = [(a["onset"] - raw.first_time, a["duration"], str(a["description"])) for a in raw.annotations]
     # EEGLAB has one at the start too.
-    if joined := sorted({onset for onset, _, text in events if onset > 0 and text.lower() in BOUNDARIES}):
+    if joined := sorted({onset for onset, _, text in events if onset > 0 and BOUNDARY.fullmatch(text)}):
         warn(
             f"{name}: recordings were joined at {listed([f'{onset:g}' for onset in joined])} s: times count on as if "
             "nothing lay between them, and filters see a step. Read them one by one if something does"
