@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.special import logit
 
 from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.constants import counted
@@ -132,9 +133,9 @@ def warn_of_copies(results: Sequence[tuple[str, Floats]]) -> None:
     """Warn of recordings with the same probabilities [n], such as one recording in two formats: they count twice."""
     vectors = []
     for index, (_, probabilities) in enumerate(results):
-        clipped = np.clip(np.nan_to_num(probabilities), 1e-4, 1 - 1e-4)
-        if len(clipped) >= 12:  # of a minute or less, chance could make two alike
-            vectors.append((None, index, np.log(clipped / (1 - clipped))))
+        logits = logit(np.clip(np.nan_to_num(probabilities), 1e-4, 1 - 1e-4))
+        if len(logits) >= 12:  # of a minute or less, chance could make two alike; the last may be padded in a copy
+            vectors += [(None, index, logits[:count]) for count in (len(logits), len(logits) - 1)]
     if pairs := same(vectors):
         names = ", ".join(f"{results[first][0]} and {results[second][0]}" for first, second in pairs[:5])
         warn(

@@ -61,8 +61,8 @@ def test_copies_of_a_recording_are_named(results, tmp_path):
         warnings.filterwarnings("error", ".*copies")
         assert main(["evaluate", str(root), *arguments]) == 0
     detection, _ = made["S01_session0"]
-    # The rounding of another format.
-    rounding = np.random.default_rng(0).normal(0, 1e-5, len(detection.probabilities))
+    # The rounding of another format, which pads the last segment.
+    rounding = np.append(np.random.default_rng(0).normal(0, 1e-5, len(detection.probabilities) - 1), -1.0)
     shutil.copytree(root, tmp_path / "found")
     copy = dataclasses.replace(detection, probabilities=detection.probabilities * (1 + rounding))
     copy.save(tmp_path / "found" / "again")
