@@ -38,7 +38,8 @@ def merge_events(events: Iterable[tuple[float, float]], gap: float = 0.0) -> Sei
     for onset, offset in sorted((float(onset), float(offset)) for onset, offset in events):
         if not offset >= onset:
             raise ValueError(f"an event must not end before it begins, got ({onset}, {offset})")
-        if merged and (onset <= merged[-1][1] or onset - merged[-1][1] < gap):
+        # Of two events that lie just `gap` apart, rounding of binary numbers must not decide.
+        if merged and (onset <= merged[-1][1] or onset - merged[-1][1] < gap - 1e-6):
             merged[-1] = (merged[-1][0], max(merged[-1][1], offset))
         else:
             merged.append((onset, offset))

@@ -34,8 +34,8 @@ def main(arguments: list[str]) -> None:
     for model in options.model:
         common.check_model(model)
     # Two folders may hold the same file, which must not count twice.
-    listed = common.recordings_in(options.folders).values()
-    files = [*{file.resolve(): file for files in listed for file in files}.values()]
+    files_of = common.recordings_in(options.folders)
+    files = [*{file.resolve(): file for files in files_of.values() for file in files}.values()]
     warn_of_shared_names(files)
     from mvpa_ts.ieeg.scoring.board import ADDED, MERGED, board, detectors_at_hand, rate_in_words
     from mvpa_ts.ieeg.scoring.cohort import markdown_table
@@ -62,6 +62,7 @@ def main(arguments: list[str]) -> None:
     for name, reason in {**result.left_out, **result.failures, **result.trained}.items():
         print(f"{name}: {reason}")
     print(f"see {options.output}")
+    common.refuse_unread(files_of)
 
 
 def command_line() -> CommandParser:

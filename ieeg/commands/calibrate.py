@@ -30,7 +30,8 @@ def main(arguments: list[str]) -> None:
             load_calibration(options.output)
         except (ValueError, OSError):  # a recording, say, or a folder
             raise CommandError(f"--output {options.output} exists and is no calibration: name another file") from None
-    files = [file for listed in common.recordings_in(options.recordings).values() for file in listed]
+    files_of = common.recordings_in(options.recordings)
+    files = [file for listed in files_of.values() for file in listed]
     if not common.names_baseline(options.model):
         common.check_model(options.model)
     settings = options.preprocessing, options.channels
@@ -41,6 +42,7 @@ def main(arguments: list[str]) -> None:
     calibration = calibrate(detector, recordings, options.per_day, confidence=options.confidence)
     calibration.save(options.output)
     print(f"{calibration}; see {options.output}")
+    common.refuse_unread(files_of)
 
 
 def command_line() -> CommandParser:

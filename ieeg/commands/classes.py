@@ -18,7 +18,7 @@ from mvpa_ts.ieeg.constants import CLASSES, LINE_LENGTH, MARKED_BAD
 from mvpa_ts.ieeg.detection.saved import PROBABILITIES, STATED, classes_of, read_run
 from mvpa_ts.ieeg.events import Integers, class_labels, segment_labels
 from mvpa_ts.ieeg.recordings.events_table import read_spans
-from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, of_segments, write_left_out
+from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, not_read, of_recording, of_segments, write_left_out
 from mvpa_ts.ieeg.recordings.reading import read_classes, read_recording
 
 DESCRIPTION = """Train a detector of classes of your own, a regression on band power and line length.
@@ -85,7 +85,9 @@ def train_classes(arguments: list[str]) -> None:
         probabilities = [block for item in segments[count:] for block in regression.probabilities(item)]
         report(names, validated[:-1], np.concatenate(probabilities), output)
     print(f"next: mvpformer detect RECORDING --model {output / CLASSES}.json -o results")
+    others, links = not_read(map(Path, [*options.recordings, *options.validation_recordings]))
     rows = [row for item in recordings for row in of_recording(item.name, item.dropped, item.left_out, item.notes)]
+    rows += [*others, *links]
     for item, label, marked in zip(recordings, classes, bad, strict=True):
         rows += [*of_segments(item.name, (label < 0) & ~marked, NO_CLASS), *of_segments(item.name, marked, MARKED_BAD)]
     write_left_out(output, rows)

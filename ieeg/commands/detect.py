@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> None:
     if options.jobs < 1:
         raise CommandError(f"--jobs must be at least 1, got {options.jobs}")
     outputs = _outputs(files_of, Path(options.output))
-    if outputs[0][1].suffix == ".tsv":
+    if outputs[0][1].suffix.lower() == ".tsv":
         _check_table(*outputs[0])
     others, links = not_read(files_of)
     left_out = [*others, *links]
@@ -107,9 +107,7 @@ def main(arguments: list[str]) -> None:
     _report(left_out, [name for name, *_ in (*others, *links)] + failed, outputs, Path(options.output))
     if failed:
         raise CommandError(f"{len(failed)} of {len(files)} recordings failed: {', '.join(sorted(failed))}")
-    # Said at the end too, with an exit status: a script would else take the folder for complete.
-    if others:
-        raise CommandError(f"all are scored but {len(others)} of a kind that is not read, such as {others[0][0]}")
+    common.refuse_unread(files_of)
 
 
 def _check_table(file: Path, table: Path) -> None:
@@ -259,7 +257,7 @@ def _named(file: Path, error: Exception) -> str:
 
 def _outputs(files_of: Mapping[Path, list[Path]], output: Path) -> Outputs:
     """Each file and the folder of its results, which mirrors where it lies below a path; or the one table."""
-    if output.suffix == ".tsv":
+    if output.suffix.lower() == ".tsv":
         files = [file for listed in files_of.values() for file in listed]
         if len(files) > 1:
             raise CommandError(

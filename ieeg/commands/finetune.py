@@ -16,6 +16,7 @@ from mvpa_ts.ieeg.commands.main import check_model
 from mvpa_ts.ieeg.commands.training_arguments import USAGE, with_named_configs
 from mvpa_ts.ieeg.constants import MARKED_BAD
 from mvpa_ts.ieeg.events import clip_events, segment_labels
+from mvpa_ts.ieeg.recordings.channels import plain_names
 from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, listing, not_read, of_recording, of_segments, write_left_out
 from mvpa_ts.ieeg.recordings.recording import Recording
 
@@ -60,12 +61,13 @@ def main(arguments: list[str]) -> None:
     if not arguments or arguments in (["-h"], ["--help"]):
         print(HELP)
         return
-    if "--from-review" in arguments:
+    options = {word.partition("=")[0].replace("_", "-") for word in arguments}
+    if "--from-review" in options:
         from mvpa_ts.ieeg.commands.review import train_again
 
         train_again(arguments)
         return
-    if any(word.partition("=")[0] == "--classes" for word in arguments):
+    if "--classes" in options:
         from mvpa_ts.ieeg.commands.classes import train_classes
 
         train_classes(arguments)
@@ -99,7 +101,7 @@ def _say_before_training(config: Any, training: Sequence[Recording], validation:
             "whose regression and baselines are measured from quiet recordings of this one",
             file=sys.stderr,
         )
-    kinds = {frozenset(item.channel_names): item.name for item in (*training, *validation)}
+    kinds = {plain_names(item.channel_names): item.name for item in (*training, *validation)}
     if config.linear and len(kinds) > 1:
         print(
             f"channels differ between recordings, such as {' and '.join([*kinds.values()][:2])}: a detector of one "

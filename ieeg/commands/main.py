@@ -164,6 +164,14 @@ def recordings_in(paths: Iterable[str]) -> dict[Path, list[Path]]:
     return files_of
 
 
+def refuse_unread(paths: Iterable[Path]) -> None:
+    """Say at a command's end, with an exit status, what was not read: a script would else take it for complete."""
+    from mvpa_ts.ieeg.recordings.left_out import not_read
+
+    if others := not_read(paths)[0]:
+        raise CommandError(f"all are scored but {len(others)} of a kind that is not read, such as {others[0][0]}")
+
+
 def check_model(name: str | None) -> None:
     """Raise a CommandError where a model is neither a folder here nor called a name on the hub.
 

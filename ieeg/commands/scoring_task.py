@@ -112,7 +112,7 @@ class ScoringTask:
         if self.noise is not None:
             recording = add_noise(recording, self.noise)
         segments = detector.segments(recording)
-        table = output.suffix == ".tsv"
+        table = output.suffix.lower() == ".tsv"
         store = None if table else output / STORE
         # Its fingerprint is of pieces, and a change between them would not be seen.
         if store is not None and store.is_file() and max(map(os.path.getmtime, files)) > store.stat().st_mtime:

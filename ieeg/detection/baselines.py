@@ -36,6 +36,7 @@ from mvpa_ts.ieeg.detection.rules import RULES
 from mvpa_ts.ieeg.events import Floats, Integers, merge_events, segment_labels
 from mvpa_ts.ieeg.preprocessing.segments import BLOCK_SEGMENTS, Segments
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing, changed_preprocessing
+from mvpa_ts.ieeg.recordings.channels import plain_names
 from mvpa_ts.ieeg.recordings.recording import Recording
 
 # Line length (µV a sample at 512 Hz) at which line length alone says 0.5, where no quiet recording of the patient is at
@@ -290,7 +291,7 @@ def warn_of_other_channels(items: Sequence[Segments]) -> None:
     different = []
     for segments in items:
         first = first_of.setdefault(segments.subject, segments)
-        if {*segments.channel_names} != {*first.channel_names}:
+        if plain_names(segments.channel_names) != plain_names(first.channel_names):
             different.append(f"{segments.recording.name} and {first.recording.name}")
     if different:
         warn(

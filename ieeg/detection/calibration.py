@@ -28,6 +28,7 @@ from mvpa_ts.ieeg.detection.rules import EventRules, probabilities_to_events
 from mvpa_ts.ieeg.events import Floats
 from mvpa_ts.ieeg.model.seen_subjects import subject_hash
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
+from mvpa_ts.ieeg.recordings.channels import plain_names
 from mvpa_ts.ieeg.recordings.copies import copies
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 from mvpa_ts.ieeg.recordings.recording import Recording
@@ -123,7 +124,7 @@ class Calibration:
         """Warn where a recording is of another person than the quiet ones, or has other channels."""
         known = self.subject is not None and recording.person_known
         other = known and self.subject != subject_hash(recording.subject_name)
-        if other or (self.channel_names and {*self.channel_names} != {*recording.channel_names}):
+        if other or (self.channel_names and plain_names(self.channel_names) != plain_names(recording.channel_names)):
             recording.warn(
                 f"{recording.name} {'is of another person' if other else 'has other channels'} than the quiet "
                 "recordings of the calibration, so its promise does not hold here: calibrate with quiet recordings "
@@ -207,7 +208,7 @@ def calibrate(
         )
     for item in quiet[1:]:
         first = quiet[0]
-        facts = [(each.metadata.get("sex"), each.metadata.get("hand"), {*each.channel_names}) for each in (first, item)]
+        facts = [(*map(each.metadata.get, ("sex", "hand")), plain_names(each.channel_names)) for each in (first, item)]
         if any(None not in pair and pair[0] != pair[1] for pair in zip(*facts, strict=True)):
             warn(
                 f"{item.name} has other channels than {first.name}, or another sex or handedness in its header: if "

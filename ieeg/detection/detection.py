@@ -398,7 +398,7 @@ def read_detection(folder: str | Path) -> Detection:
     return Detection(
         probabilities,
         starts,
-        read_seizures(folder / saved.EVENTS, recording["duration"]),
+        read_seizures(folder / saved.EVENTS, recording["duration"], kind="detection"),
         tuple(Skipped(**stretch) for stretch in run["skipped"]),
         recording["duration"],
         tuple(run["channels"]["used"]),

@@ -87,16 +87,18 @@ def comparison_rows(
     >>> comparison_rows(scores, {"ours": 0.5}, np.array([False, True]))
     [('ours', '1', '1 of 1', '1.000'), ('line-length', '2', '1 of 1', '1.000')]
     """
+    # On the segments that all of them scored, as `mvpformer evaluate`: a baseline says something of bad ones too.
+    scored = ~np.any([np.isnan(values) for values in scores.values()], axis=0)
+    labels = np.zeros(0, bool) if labels is None else labels[scored]
     rows: list[tuple[str, ...]] = []
     for name, values in scores.items():
-        positive, inside, auroc = values > thresholds.get(name, 0.5), "–", "–"
-        if labels is not None and labels.any():
+        positive, inside, auroc = values[scored] > thresholds.get(name, 0.5), "–", "–"
+        if labels.any():
             inside = f"{int((positive & labels).sum())} of {int(labels.sum())}"
-            scored = ~np.isnan(values)
-            if not labels[scored].all() and labels[scored].any():
-                from sklearn.metrics import roc_auc_score
+        if labels.any() and not labels.all():
+            from sklearn.metrics import roc_auc_score
 
-                auroc = f"{roc_auc_score(labels[scored], values[scored]):.3f}"
+            auroc = f"{roc_auc_score(labels, values[scored]):.3f}"
         rows.append((name, str(int(positive.sum())), inside, auroc))
     return rows
 

@@ -31,13 +31,8 @@ _RUN_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
     "recording": {"name": (str,), "subject": _TEXT_OR_NONE, "duration": _NUMBER, "sfreq": _NUMBER},
     "channels": {"used": (list,), "dropped": (dict,)},
     "model": {"weights": _TEXT_OR_NONE, "model": (dict, type(None))},
-    "rules": {
-        "threshold": _NUMBER,
-        "merge_gap": _NUMBER,
-        "min_duration": _NUMBER,
-        "min_positives": (int,),
-        "max_duration": (*_NUMBER, str),
-    },
+    "rules": dict.fromkeys(("threshold", "merge_gap", "min_duration"), _NUMBER)
+    | {"min_positives": (int,), "max_duration": (*_NUMBER, str)},
 }
 
 

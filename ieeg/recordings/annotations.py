@@ -16,6 +16,8 @@ from mvpa_ts.ieeg.recordings.seizure_words import NAME_WORDS, is_background, is_
 
 Event = tuple[float, float, str]  # onset and duration in seconds, text
 
+# Marks of EEGLAB and MNE where recordings were joined, or a part was cut out; as in BrainVision, with a kind before it.
+BOUNDARY = re.compile(r"(?:.*/)?(?:(?:edge|bad) )?boundary", re.IGNORECASE)
 # Length given to a seizure whose end is not marked: about what a focal seizure lasts.
 OPEN_SECONDS = 60.0
 # Few seizures are shorter (ACNS 2021): "seizure" that "seizure onset" follows so soon marks the same one.

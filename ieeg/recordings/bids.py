@@ -9,7 +9,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal
@@ -186,20 +186,36 @@ def beside(path: Path, suffix: str) -> Path:
 
 
 def sidecar(path: Path, bids: Any, suffix: str) -> Path | None:
-    """The table or JSON file ("channels.tsv") that speaks of a recording, beside it or inherited in BIDS; else None."""
+    """The table ("channels.tsv") that speaks of a recording, beside it or inherited in BIDS; else None."""
+    return next(_sidecars(path, bids, suffix), None)
+
+
+def read_json(path: Path, bids: Any, suffix: str) -> tuple[str, dict[str, Any]]:
+    """What the JSON files of a recording say together, and where: of two that state a key the nearer one counts."""
+    files = [*_sidecars(path, bids, suffix)]
+    stated: dict[str, Any] = {}
+    for file in reversed(files):
+        try:
+            stated |= dict(json.loads(read_text_bytes(file)))
+        except (ValueError, TypeError, RecursionError):
+            warn_left_out(f"{file} holds no object of JSON and is not used")
+    return listed([*dict.fromkeys(map(str, files))]), stated
+
+
+def _sidecars(path: Path, bids: Any, suffix: str) -> Iterator[Path]:
+    """The files of this kind that speak of a recording, the nearest first."""
     if (table := beside(path, suffix)).is_file():
-        return table
+        yield table
     if bids is None or bids.datatype is None:
-        return None
+        return
     # The inheritance principle: no entity of a table's name may be missing from, or differ in, that of the recording.
     entities = {*path.name.split("_")[:-1]}
     for folder in path.parents:
         names = [file.name.removesuffix(f"_{suffix}").split("_") for file in folder.glob(f"*-*_{suffix}")]
         if fitting := sorted((name for name in names if entities.issuperset(name)), key=len):
-            return folder / f"{'_'.join(fitting[-1])}_{suffix}"
+            yield folder / f"{'_'.join(fitting[-1])}_{suffix}"
         if folder == Path(bids.root):
             break
-    return None
 
 
 def bids_path(path: Path) -> Any:
@@ -266,26 +282,21 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
     A warning says where the JSON file has another `sfreq` (Hz) or `duration` (s) than the recording.
     """
     facts: dict[str, Any] = {}
-    if (description := sidecar(path, bids, f"{path.parent.name}.json")) is not None:
-        stated: dict[str, Any] = {}
-        try:
-            stated = dict(json.loads(read_text_bytes(description)))
-        except (ValueError, TypeError, RecursionError):
-            warn_left_out(f"{description} holds no object of JSON and is not used")
-        if (frequency := str(stated.get("PowerLineFrequency")).removesuffix(".0")) in ("50", "60"):
-            facts["line_frequency"] = float(frequency)
-        if (kind := str(stated.get("RecordingType", "")).lower()) in ("discontinuous", "epoched"):
+    description, stated = read_json(path, bids, f"{path.parent.name}.json")
+    if (frequency := str(stated.get("PowerLineFrequency")).removesuffix(".0")) in ("50", "60"):
+        facts["line_frequency"] = float(frequency)
+    if (kind := str(stated.get("RecordingType", "")).lower()) in ("discontinuous", "epoched"):
+        warn(
+            f"{description} calls the recording {kind}, and {path.name} is read as one stretch: what lay between "
+            "its parts is not seen, and times after a gap are too early"
+        )
+    for key, own in (("SamplingFrequency", sfreq), ("RecordingDuration", duration)):
+        value = stated.get(key)
+        if isinstance(value, int | float) and value > 0 and abs(value - own) > 1e-3 * own + (own == duration):
             warn(
-                f"{description} calls the recording {kind}, and {path.name} is read as one stretch: what lay between "
-                "its parts is not seen, and times after a gap are too early"
+                f"{description} states a {key} of {value:g}, and {path.name} has {own:g}, which is taken: was the "
+                "file cut or resampled? Then the times of its events may be those of another file"
             )
-        for key, own in (("SamplingFrequency", sfreq), ("RecordingDuration", duration)):
-            value = stated.get(key)
-            if isinstance(value, int | float) and value > 0 and abs(value - own) > 1e-3 * own + (own == duration):
-                warn(
-                    f"{description} states a {key} of {value:g}, and {path.name} has {own:g}, which is taken: was the "
-                    "file cut or resampled? Then the times of its events may be those of another file"
-                )
     starts: dict[str, Path] = {}
     for table in path.parent.parent.glob("*_scans.tsv"):
         for row in read_tsv(table, ("filename",)):

@@ -37,6 +37,11 @@ def plain_name(name: str) -> str:
     return stripped or name.strip()
 
 
+def plain_names(names: Iterable[str]) -> frozenset[str]:
+    """The names as a set, which shows whether recordings of other amplifiers have the same channels."""
+    return frozenset(map(plain_name, names))
+
+
 def natural_key(name: str) -> list[tuple[int, int, str]]:
     """Sorting key that reads digits as numbers.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +16,7 @@ from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.events import POINT_SECONDS, Intervals
 from mvpa_ts.ieeg.recordings.annotations import Event, class_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.bids import read_table
-from mvpa_ts.ieeg.recordings.guards import read_text, warn_left_out
+from mvpa_ts.ieeg.recordings.guards import warn_left_out
 from mvpa_ts.ieeg.recordings.recording import Interval
 from mvpa_ts.ieeg.recordings.seizure_words import NAME_WORDS, WORDS_NOT_TAKEN, is_background, is_seizure
 
@@ -40,14 +39,16 @@ SHORT_SECONDS = 3.0
 _A_DATE = 1e9
 
 
-def read_seizures(path: Path, duration: float, words: Sequence[str] = (), sfreq: float | None = None) -> list[Interval]:
+def read_seizures(
+    path: Path, duration: float, words: Sequence[str] = (), sfreq: float | None = None, kind: str = "seizure"
+) -> list[Interval]:
     """Seizure intervals of a BIDS or SzCORE events.tsv of a recording of `duration` seconds, and its rate if known.
 
-    See `read_events` and `seizures_from_events`, which also read the table beside a recording.
+    See `read_events` and `seizures_from_events`, which also read the table beside a recording; `kind` as `check_times`.
     """
     rows = read_rows(path, words)
     events = [event for event, *_ in rows]
-    check_times(events, duration, sfreq, path, words)
+    check_times(events, duration, sfreq, path, words, kind)
     warn_of_contradictions(rows, duration, sfreq, path)
     return stated_seizures(events, duration, name=path.name, words=words, table=path) or []
 
@@ -183,7 +184,7 @@ def check_times(
 ) -> None:
     """Raise a ValueError where a table's seizures fit the recording only if their times are no seconds.
 
-    The kind "class" stands for spans of classes, which may be long. A rate that is not known is None.
+    Another kind than "seizure", a "class" or a "detection", may be long. A rate that is not known is None.
     """
     seizures = [(onset, length) for onset, length, text in events if is_seizure(text, words)]
     units = {"milliseconds": 1000.0} | ({} if sfreq is None else {"samples": sfreq})
@@ -193,7 +194,7 @@ def check_times(
     long = [
         length
         for onset, length in seizures
-        if length > duration + 1 or (kind == "seizure" and length > LONG_SECONDS and onset + length > duration)
+        if length > duration + 1 or (kind == "seizure" and length > LONG_SECONDS and onset + length > duration + 1)
     ]
     for column, wrong in (("onset", outside), ("duration", long)):
         likely = [unit for unit, scale in units.items() if wrong and max(wrong) / scale <= duration]
@@ -235,11 +236,10 @@ def warn_of_contradictions(rows: Sequence[Row], duration: float, sfreq: float | 
             )
 
 
-def warn_of_codes(levels: Path, texts: Sequence[str], name: str, words: Sequence[str]) -> None:
-    """Warn of codes in a table, such as 1, that its JSON file calls seizures, and of times in other units."""
-    columns: dict[str, Any] = {}
-    with suppress(ValueError, TypeError, RecursionError):
-        columns = dict(json.loads(read_text(levels)))
+def warn_of_codes(
+    levels: str, columns: Mapping[str, Any], texts: Sequence[str], name: str, words: Sequence[str]
+) -> None:
+    """Warn of codes in a table, such as 1, that its JSON files (`levels`) call seizures; of times in other units."""
     described = {key: of for key, of in columns.items() if isinstance(of, dict)}
     for key in ("onset", "duration"):
         unit = str(described.get(key, {}).get("Units", "s")).strip()
@@ -247,13 +247,13 @@ def warn_of_codes(levels: Path, texts: Sequence[str], name: str, words: Sequence
             warn(f"{levels} states {key} in {unit!r:.20}, and it is taken for seconds, as in BIDS: convert the column")
     codes = [
         code
-        for meanings in (column.get("Levels") for column in described.values())
+        for meanings in (column.get(key) for column in described.values() for key in ("Levels", "HED"))
         for code, meaning in (meanings.items() if isinstance(meanings, dict) else ())
         if code in texts and is_seizure(str(meaning)) and not is_seizure(code, words)
     ]
     if codes:
         warn_left_out(
-            f"{name}: {WORDS_NOT_TAKEN}: {', '.join(codes)}, which {levels.name} says are some. If they mean some, "
+            f"{name}: {WORDS_NOT_TAKEN}: {', '.join(codes)}, which {levels} says are some. If they mean some, "
             f"{NAME_WORDS}"
         )
 

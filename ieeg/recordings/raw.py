@@ -11,7 +11,7 @@ import numpy as np
 
 from mvpa_ts.checks import grouped, listed, warn
 from mvpa_ts.ieeg.events import Floats, Integers
-from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, stated_seizures
+from mvpa_ts.ieeg.recordings.annotations import BOUNDARY, OPEN_SECONDS, bad_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import OTHER_TYPE, natural_order, not_eeg, plain_name
 from mvpa_ts.ieeg.recordings.edf import check_rates
 from mvpa_ts.ieeg.recordings.guards import damage_is_an_error, warn_left_out
@@ -130,12 +130,13 @@ def recording_from_raw(
     # here.
     kept = [kept[i] for i in natural_order([raw.ch_names[i] for i in kept])]
     # MNE counts annotations from the start of the measurement, whether or not it knows the date; we from sample 0.
-    if joined := [a["onset"] - raw.first_time for a in raw.annotations if a["description"].endswith("EDGE boundary")]:
-        warn(
-            f"{name}: recordings were joined at {', '.join(f'{onset:g}' for onset in joined[:5])} s: times count on as "
-            "if nothing lay between them, and filters see a step. Read them one by one if something does"
-        )
     events = [(a["onset"] - raw.first_time, a["duration"], str(a["description"])) for a in raw.annotations]
+    # EEGLAB has one at the start too.
+    if joined := sorted({onset for onset, _, text in events if onset > 0 and BOUNDARY.fullmatch(text)}):
+        warn(
+            f"{name}: recordings were joined at {listed([f'{onset:g}' for onset in joined])} s: times count on as if "
+            "nothing lay between them, and filters see a step. Read them one by one if something does"
+        )
     if seizures is None:
         duration = raw.n_times / raw.info["sfreq"]
         seizures = stated_seizures(events, duration, open_seconds, name, words=seizure_words)

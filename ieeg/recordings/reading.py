@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.ieeg.recordings import bids, edf, events_table, finding, headers
-from mvpa_ts.ieeg.recordings.annotations import OPEN_SECONDS, bad_spans, class_spans, stated_seizures
+from mvpa_ts.ieeg.recordings.annotations import BOUNDARY, OPEN_SECONDS, bad_spans, class_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.guards import LeftOutWarning, check_regular, damage_is_an_error, warn_left_out
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
@@ -387,6 +387,8 @@ def _sidecar_seizures(
     own = [(mark["onset"] - raw.first_time, mark["duration"], str(mark["description"])) for mark in raw.annotations]
     # With those of the file itself, so that `recording_from_raw` finds both.
     for event, channels, *_ in rows:
+        if BOUNDARY.fullmatch(event[2]):
+            raw.annotations.append(event[0] + raw.first_time, 0.0, event[2])
         for onset, offset in bad_spans([event]):
             raw.annotations.append(onset + raw.first_time, offset - onset, "BAD_", ch_names=[channels])
     if (levels := bids.sidecar(path, location, "events.json")) is not None:

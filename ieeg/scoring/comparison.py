@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.special import logit
 
 from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.constants import counted
@@ -71,7 +72,7 @@ def compare_segments(
     labels: npt.ArrayLike,
     probabilities: Mapping[str, npt.ArrayLike],
     seizures: int,
-    thresholds: Mapping[str, float] | None = None,
+    thresholds: Mapping[str, npt.ArrayLike] | None = None,
 ) -> SegmentComparison:
     """Compare detectors on the segments that all of them scored.
 
@@ -82,7 +83,7 @@ def compare_segments(
         NaN where a segment was skipped.
     seizures : int
         Seizures among the segments.
-    thresholds : mapping of detector to float, optional
+    thresholds : mapping of detector to float, or array, shape (n,), optional
         Default: 0.5.
 
     Raises
@@ -105,7 +106,7 @@ def compare_segments(
     ictal = ictal[scored]
     rows = {}
     for name, values in scores.items():
-        positive = values[scored] > (thresholds or {}).get(name, 0.5)
+        positive = (values > np.asarray((thresholds or {}).get(name, 0.5)))[scored]
         auroc, auprc = ranking(ictal, values[scored])
         rows[name] = {
             "auroc": auroc,
@@ -124,16 +125,17 @@ def compare_results(results: Sequence[SubjectResult]) -> SegmentComparison:
     scores = {"the detector": np.concatenate([item.probabilities for item in recordings])}
     scores |= {name: np.concatenate([item.baselines[name] for item in recordings]) for name in names}
     labels = np.concatenate([item.labels for item in recordings])
-    return compare_segments(labels, scores, sum(result.num_seizures for result in results))
+    thresholds = {"the detector": np.concatenate([np.full(len(item.starts), item.threshold) for item in recordings])}
+    return compare_segments(labels, scores, sum(result.num_seizures for result in results), thresholds)
 
 
 def warn_of_copies(results: Sequence[tuple[str, Floats]]) -> None:
     """Warn of recordings with the same probabilities [n], such as one recording in two formats: they count twice."""
     vectors = []
     for index, (_, probabilities) in enumerate(results):
-        clipped = np.clip(np.nan_to_num(probabilities), 1e-4, 1 - 1e-4)
-        if len(clipped) >= 12:  # of a minute or less, chance could make two alike
-            vectors.append((None, index, np.log(clipped / (1 - clipped))))
+        logits = logit(np.clip(np.nan_to_num(probabilities), 1e-4, 1 - 1e-4))
+        if len(logits) >= 12:  # of a minute or less, chance could make two alike; the last may be padded in a copy
+            vectors += [(None, index, logits[:count]) for count in (len(logits), len(logits) - 1)]
     if pairs := same(vectors):
         names = ", ".join(f"{results[first][0]} and {results[second][0]}" for first, second in pairs[:5])
         warn(

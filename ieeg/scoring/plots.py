@@ -50,11 +50,8 @@ def plot_kappas(report: CohortReport) -> Figure:
     axis.plot(places, table["kappa_whole"], "k_", markersize=8, label="raw decisions, whole recording")
     axis.axhline(EXPERT_KAPPA, color="0.4", linestyle="--", label=f"experts ({EXPERT_KAPPA})")
     axis.set_xticks(places, [literal(subject) for subject in table["subject"]], rotation=90)
-    axis.set(
-        xlabel="subjects, from high to low kappa of the whole recording",
-        ylabel="Cohen's kappa",
-        xlim=(-0.6, len(table) - 0.4),
-    )
+    axis.set(xlabel="subjects, from high to low kappa of the whole recording", xlim=(-0.6, len(table) - 0.4))
+    axis.set_ylabel("Cohen's kappa")
     axis.legend()
     return figure
 

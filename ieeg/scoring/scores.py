@@ -104,13 +104,9 @@ class Scores:
         """Score several recordings as if they were one: add up their counts and hours."""
         summands = list(scores)
         negatives = [summand.true_negatives for summand in summands if summand.true_negatives is not None]
-        return Scores(
-            reference=sum(summand.reference for summand in summands),
-            true_positives=sum(summand.true_positives for summand in summands),
-            false_positives=sum(summand.false_positives for summand in summands),
-            hours=sum(summand.hours for summand in summands),
-            true_negatives=sum(negatives) if summands and len(negatives) == len(summands) else None,
-        )
+        names = ("reference", "true_positives", "false_positives", "hours")
+        totals = {name: sum(getattr(summand, name) for summand in summands) for name in names}
+        return Scores(**totals, true_negatives=sum(negatives) if summands and len(negatives) == len(summands) else None)
 
 
 def score_events(reference: Intervals, detected: Intervals, duration: float, mode: Mode = "szcore") -> Scores:
@@ -142,18 +138,14 @@ def score_events(reference: Intervals, detected: Intervals, duration: float, mod
     """
     from timescoring.scoring import EventScoring
 
-    if mode == "szcore":
-        # An event of just 5 min would be split where its length is not exact in binary.
-        options = EventScoring.Parameters(maxEventDuration=5 * 60 + 1e-6)
-        gaps = (0.0, 0.0)
-    elif mode == "paper":
-        # The paper merges by its own gaps, before, and splits nothing.
-        options = EventScoring.Parameters(maxEventDuration=math.inf, minDurationBetweenEvents=0.0)
-        gaps = (PAPER_REFERENCE_GAP, RULES["paper"].merge_gap)
-    else:
+    if mode not in ("szcore", "paper"):
         raise ValueError(f"mode must be 'szcore' or 'paper', got {mode!r}")
-    truth = _annotation(merge_events(clip_events(reference, duration), gaps[0]), duration)
-    hypothesis = _annotation(merge_events(clip_events(detected, duration), gaps[1]), duration)
+    rules = RULES[mode]
+    # Neither a length of just 5 min nor a gap of just 90 s may depend on rounding of binary numbers.
+    options = EventScoring.Parameters(maxEventDuration=rules.max_duration + 1e-6, minDurationBetweenEvents=0.0)
+    gap = PAPER_REFERENCE_GAP if mode == "paper" else rules.merge_gap
+    truth = _annotation(merge_events(clip_events(reference, duration), gap), duration)
+    hypothesis = _annotation(merge_events(clip_events(detected, duration), rules.merge_gap), duration)
     result = EventScoring(truth, hypothesis, options)
     return Scores(int(result.refTrue), int(result.tp), int(result.fp), result.numSamples / result.fs / 3600)
 

@@ -86,11 +86,7 @@ class TrainingFiles:
         )
         losses = CSVLogger(self.folder, name="csv", flush_logs_every_n_steps=1)
         return {
-            "callbacks": [
-                checkpoint,
-                FinalFiles(self),
-                *([StepProgressBar()] if progress else []),
-            ],
+            "callbacks": [checkpoint, FinalFiles(self), *([StepProgressBar()] if progress else [])],
             "logger": [losses, InterruptibleTensorBoard(self.folder, name="tensorboard")],
             "plugins": [AtomicCheckpointIO()],
         }

@@ -181,11 +181,14 @@ def test_the_table_is_believed_and_what_no_class_covers_is_counted(lab, tmp_path
     (tmp_path / "night_events.tsv").write_text(
         "onset\tduration\ttrial_type\tvalue\n0\t60\trest\tawake\n57\t43\trest\tsleep\n"
     )
-    words = ["finetune", "--classes", "awake", "sleep", "--recordings", str(path), "--output", str(tmp_path / "run")]
+    words = ["finetune", "--classes", "awake", "sleep", "--recordings", tmp_path, "--output", tmp_path / "run"]
+    (tmp_path / "day.trc").touch()
     with pytest.warns(UserWarning, match="is believed, and contradicts the annotations in the file: sleep at 40 s$"):
-        assert main(words) == 0
+        assert main([*map(str, words)]) == 0
     # 57 to 60 s are of both, which are the twelfth segment; from 100 to 120 s there is none.
-    assert "night: 5 segments (no class covers half of it, or two share it)" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "night: 5 segments (no class covers half of it, or two share it)" in error
+    assert "  day.trc: of a kind that is not read" in error
     assert run("detect", path, "--model", tmp_path / "run" / "classes.json", "-o", tmp_path / "results") == 0
     table = pd.read_csv(tmp_path / "results" / "night" / "probabilities.tsv", sep="\t")
     assert [*table.loc[table["stated"].isna(), "onset"]] == [55.0, *range(100, 120, 5)]
@@ -200,10 +203,7 @@ def test_the_table_is_believed_and_what_no_class_covers_is_counted(lab, tmp_path
         (["awake", "Awake"], "--classes needs two names or more, each once"),
         (["awake", "sleep", " "], "--classes needs two names or more, each once"),
         (["awake", "coma"], "no recording holds a span whose text is 'coma', which --recordings need"),
-        (
-            ["awake", "sleep"],
-            "--validation-recordings alone hold a span whose text is 'sleep', which --recordings need",
-        ),
+        (["awake", "sleep"], "--validation-recordings alone hold a span whose text is 'sleep', which --rec"),
     ],
 )
 def test_classes_that_cannot_be_learned_are_named(lab, tmp_path, capsys, classes, message):

@@ -194,10 +194,10 @@ def test_a_process_that_is_killed_is_named(tmp_path):
 
 class TestOneTable:
     def test_events_of_one_recording(self, recordings, model_folder, expected, tmp_path, capsys):
-        output = tmp_path / "deep" / "S1.tsv"
+        output = tmp_path / "deep" / "S1.TSV"
         assert run("detect", recordings / "S1.edf", "-o", output, "--model", model_folder) == 0
         assert output.read_text() == (expected / "S1" / EVENTS).read_text()
-        assert [path.name for path in output.parent.iterdir()] == ["S1.tsv"]
+        assert [path.name for path in output.parent.iterdir()] == ["S1.TSV"]
         (tmp_path / "of_old.tsv").mkdir()
         assert run("detect", recordings / "S1.edf", "-o", tmp_path / "of_old.tsv", "--model", model_folder) == 1
         assert "of_old.tsv is a folder: name a file.tsv" in capsys.readouterr().err

@@ -160,6 +160,9 @@ def test_networks_that_cannot_count_are_named_before_they_train(seizures, reason
     other = simulate_recording("P2", num_channels=2, duration=60.0, num_seizures=0)
     before(SimpleNamespace(linear=True, members=1), [other], [recording])
     assert "the recordings are of several people, P1, P2: --config patient" in capsys.readouterr().err
+    prefixed = recording.replaced(channel_names=["EEG A1-Ref", "EEG A2-Ref"])
+    before(SimpleNamespace(linear=True, members=1), [prefixed], [recording])
+    assert "channels differ" not in capsys.readouterr().err
     before(SimpleNamespace(linear=True, members=1), [recording], [recording.pick([0])])
     assert "channels differ between recordings, such as P1_session0 and P1_session0" in capsys.readouterr().err
 

@@ -99,7 +99,9 @@ def test_one_class_is_named(onset, seconds, missing):
 
 
 def test_other_channels_of_the_same_subject_are_named():
-    same = [Segments(recording(0, subject="P1")), Segments(recording(1, subject="P1"))]
+    first, second = (recording(number, subject="P1") for number in (0, 1))
+    prefixed = second.replaced(channel_names=[f"EEG {name}-Ref" for name in second.channel_names])
+    same = [Segments(first), Segments(prefixed)]
     other = Segments(recording(2, channels=6, subject="P1"))
     warn_of_other_channels(same)
     with pytest.warns(UserWarning, match="channels differ between recordings of one subject, such as R2 and R0"):

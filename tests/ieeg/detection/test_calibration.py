@@ -129,9 +129,9 @@ def test_a_promise_is_not_taken_to_other_people():
         simulate_recording(name, num_channels=2, duration=600.0, num_seizures=0) for name in ("S01", "S02")
     )
     calibration = calibrate(BaselineDetector("line-length"), [first], 400.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         calibration.warn_of_another(first.crop(0, 60))
+        calibration.warn_of_another(first.replaced(channel_names=["EEG A1-Ref", "EEG A2-Ref"]))
     with pytest.warns(UserWarning, match="S02_session0 is of another person than the quiet recordings"):
         calibration.warn_of_another(second)
     with pytest.warns(UserWarning, match="S01_session0 has other channels than the quiet recordings"):
@@ -197,6 +197,9 @@ def test_detect_takes_what_calibrate_wrote_and_no_other_model(tmp_path, capsys):
     for other in (["--preprocessing", '{"notch": 50}'], ["--channels", quiet.channel_names[0]]):
         assert main([*detect, *options, *other]) == 1
         assert "take the same preprocessing and channels, or calibrate with these" in capsys.readouterr().err
+    (tmp_path / "night.trc").touch()
+    assert main(["calibrate", str(tmp_path), *words[2:]]) == 1
+    assert "all are scored but 1 of a kind that is not read, such as night.trc" in capsys.readouterr().err
     file.write_text("{}")
     assert main([*detect, *options]) == 1
     assert "is no calibration" in capsys.readouterr().err

@@ -396,8 +396,7 @@ def test_a_detector_says_what_it_is(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"threshold": 3}, {"rules": "strict"}, {"channels": "some"}, {"device": "gpu"}, {"batch_size": 2.5}],
+    "wrong", [{"threshold": 3}, {"rules": "strict"}, {"channels": "some"}, {"device": "gpu"}, {"batch_size": 2.5}]
 )
 def test_wrong_settings_are_said_before_a_model_is_loaded(wrong):
     with pytest.raises(ValueError, match=f"^{next(iter(wrong))} must be"):

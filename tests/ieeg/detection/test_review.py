@@ -112,7 +112,7 @@ def test_the_commands(tmp_path, capsys):
     (folder / REVIEWED).write_text(written.replace("sz", "Krampf"), encoding="utf-8")
     assert main([*words, "--until", "230", "--seizure-words", "Krampf"]) == 0
     assert (folder / REVIEWED).read_text(encoding="utf-8") == written
-    train = ["finetune", "--from-review", str(folder), "--recordings", str(file), "--model", "demo"]
+    train = ["finetune", f"--from_review={folder}", "--recordings", str(file), "--model", "demo"]
     assert main([*train, "--output", str(file)]) == 1
     assert "night.edf is a file: name a folder" in capsys.readouterr().err
     assert main([*train, "--output", str(tmp_path / "new")]) == 0
@@ -128,5 +128,5 @@ def test_the_commands(tmp_path, capsys):
     two = ["finetune", "--from-review", str(folder), "--recordings", str(file), str(other), "--model", "demo"]
     assert main([*two, "--output", str(tmp_path / "x")]) == 1
     assert "names 1 folders and --recordings 2 files" in capsys.readouterr().err
-    assert main([*train[:3], "--recordings", str(other), "--model", "demo", "--output", str(tmp_path / "x")]) == 1
+    assert main([*train[:2], "--recordings", str(other), "--model", "demo", "--output", str(tmp_path / "x")]) == 1
     assert "the review is of another recording" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from support.made_up_recordings import SMALL, recording, seeded
 from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_tiny
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.detection import Skipped, read_detection
-from mvpa_ts.ieeg.detection.report import SEEN, facts
+from mvpa_ts.ieeg.detection.report import SEEN, comparison_rows, facts
 from mvpa_ts.ieeg.detection.saved import PROBABILITIES, RUN, read_run
 
 
@@ -42,6 +42,24 @@ def test_what_is_read_is_what_was_saved(saved, folder):
     assert read.plot().axes[0].get_ylabel() == "seizure probability"
     read.save(folder.parent / "again")  # without the signal the report has the probabilities alone
     assert (folder.parent / "again" / "report.html").read_text().count("data:image/png") == 1
+
+
+def test_a_long_event_up_to_the_end_is_read_as_it_was_saved(saved, tmp_path):
+    """Rounded to milliseconds it ends after the recording, which is no sign of another unit."""
+    starts = np.append(np.arange(0.0, 900.0, 5.0), 900.30078125 - 5)
+    changes = {"starts": starts, "probabilities": np.full(181, 0.9), "duration": 900.30078125, "skipped": ()}
+    long = replace(saved[0], **changes, events=[(0.0, 900.30078125)], reference=[(100.0, 900.30078125)])
+    long.save(tmp_path)
+    with pytest.warns(UserWarning, match=r"reference_events\.tsv: a seizure lasts 800.301 s") as said:
+        read = read_detection(tmp_path)
+    np.testing.assert_allclose([read.events[0], *read.reference], [long.events[0], *long.reference], atol=1e-3)
+    assert len(said) == 1  # nothing is said of what the detector itself found
+
+
+def test_the_report_compares_on_the_segments_that_all_scored():
+    scores = {"ours": np.array([0.1, 0.9, np.nan, np.nan]), "line-length": np.array([0.6, 0.7, 0.9, 0.9])}
+    rows = [("ours", "1", "1 of 1", "1.000"), ("line-length", "2", "1 of 1", "1.000")]
+    assert comparison_rows(scores, {}, np.array([False, True, True, False])) == rows
 
 
 def test_the_report_says_in_words_what_run_json_states(saved, tmp_path):

@@ -52,8 +52,7 @@ def test_no_seizure_in_german_french_or_spanish(text):
      ("Inicio de crisis", "fin de crisis"), ("Krise", "Ende der Krise")],
 )  # fmt: skip
 def test_start_and_end_in_other_languages(start, end):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert seizures_from_events([(10, 0, start), (40, 0, end)], 100.0) == [(10.0, 40.0)]
 
 
@@ -121,8 +120,7 @@ def test_no_background(text):
 
 def test_markers_with_and_without_durations():
     events = [(80, 12.5, "seizure"), (5, 0, "eeg sz start"), (7, 0, "spike"), (30, 0, "sz end"), (90, 0, "artefact")]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert seizures_from_events(events, 100.0) == [(5.0, 30.0), (80.0, 92.5)]
 
 
@@ -149,8 +147,7 @@ def test_markers_with_and_without_durations():
     ],
 )
 def test_texts_decide_what_starts_and_ends(events, expected):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert seizures_from_events(events, 1000.0) == expected
         assert seizures_from_events(events, 1000.0, open_seconds=None) == expected
 
@@ -278,8 +275,7 @@ def test_a_table_in_another_encoding_is_read(tmp_path, encoding):
     table = tmp_path / "x_events.tsv"
     text = "onset\tduration\ttrial_type\n10\t20\tAnfälle\n30\t20\tcrise généralisée\n"
     table.write_bytes(text.encode(encoding))
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as said:
         assert read_seizures(table, 100.0) == [(10.0, 30.0), (30.0, 50.0)]
     # UTF-16 says what it is; all else that is not UTF-8 is a guess.
     guess = f"{table} is not UTF-8 and is read as Windows-1252: save it as UTF-8 if it is neither"
@@ -314,8 +310,7 @@ def test_names_of_columns_and_ends_of_lines_of_other_programs(tmp_path, heading,
 def test_ways_to_state_one_seizure(tmp_path, header, rows):
     table = tmp_path / "x_events.tsv"
     table.write_text("\n".join([header, *rows]) + "\n")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert read_seizures(table, 600.0) == [(100.0, 160.0)]
 
 
@@ -396,8 +391,7 @@ def test_a_quotation_mark_is_a_letter(tmp_path):
     ],
 )
 def test_two_marks_of_one_seizure_end_with_the_last(events, expected):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert seizures_from_events([(onset, 0, text) for onset, text in events], 1000.0) == expected
 
 
@@ -438,8 +432,7 @@ def test_a_seizure_whose_place_is_not_known_does_not_make_a_recording_quiet(text
     "text", ["Jane Roe", "Kataoka", "eyes closed", "lights off", "no seizure medication", "interictal"]
 )
 def test_other_words_are_not_listed(text):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert stated_seizures([(5.0, 1.0, text)], 100.0) is None
 
 
@@ -480,8 +473,7 @@ def test_a_sample_that_contradicts_its_onset_is_said(tmp_path, rate, differs):
     quiet = simulate_recording("S01", num_channels=2, duration=300.0, num_seizures=0, sfreq=rate)
     path, table = write_edf(quiet, tmp_path / "x.edf"), tmp_path / "x_events.tsv"
     table.write_text("onset\tduration\tsample\ttrial_type\n1\t0\tn/a\tnote\n100\t20\t25600\tsz\n")
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as said:
         assert read_recording(path).seizures == ((100.0, 120.0),)
     words = [str(each.message) for each in said if "sample" in str(each.message)]
     assert len(words) == differs
@@ -498,8 +490,7 @@ def test_a_table_that_lacks_seizures_of_the_file_is_said(tmp_path, rows, missing
     quiet = simulate_recording("S01", num_channels=2, duration=60.0, num_seizures=0)
     path = write_edf(quiet.with_seizures([(12.0, 18.0), (40.0, 50.0)]), tmp_path / "x.edf")
     (tmp_path / "x_events.tsv").write_text(f"onset\tduration\ttrial_type\n{rows}\n")
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as said:
         read_recording(path)
     words = [str(each.message) for each in said if "is believed, and lacks" in str(each.message)]
     missing = missing and missing.replace("10", "12")
@@ -513,16 +504,13 @@ def test_a_table_that_lacks_seizures_of_the_file_is_said(tmp_path, rows, missing
 def test_a_part_that_is_free_of_seizures_says_little_of_the_whole(tmp_path, rows, said):
     table = tmp_path / "x_events.tsv"
     table.write_text(f"onset\tduration\ttrial_type\n{rows}\n")
-    with warnings.catch_warnings(record=True) as shown:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as shown:
         assert stated_seizures(read_events(table), 60.0) == read_seizures(table, 60.0)
     assert sum("20 of 60 s are marked as free of seizures" in str(each.message) for each in shown) == 2 * said
 
 
 def test_a_seizure_where_there_should_be_none_is_said():
-    with pytest.warns(
-        UserWarning, match="seizures lie in a stretch that is marked as free of them, and count: at 50 s"
-    ):
+    with pytest.warns(UserWarning, match="seizures lie in a stretch .* free of them, and count: at 50 s"):
         assert stated_seizures([(0, 60, "no seizures"), (50, 5, "sz"), (60, 5, "sz")], 100.0) == [(50, 55), (60, 65)]
 
 
@@ -532,7 +520,7 @@ def test_codes_that_mean_seizures_by_their_json_file_are_said(tmp_path):
     (tmp_path / "x_events.tsv").write_text("onset\tduration\ttrial_type\n10\t5\t1\n30\t5\t2\n")
     levels = {"1": "electrographic seizure", "2": "no seizure", "3": "seizure"}
     (tmp_path / "x_events.json").write_text(json.dumps({"trial_type": {"Levels": levels}, "onset": "s"}))
-    with pytest.warns(UserWarning, match=r"are not taken for seizures: 1, which x_events\.json says are some"):
+    with pytest.warns(UserWarning, match=r"are not taken for seizures: 1, which \S+x_events\.json says are some"):
         assert not read_recording(path).annotated
     assert read_recording(path, seizure_words=["1"]).seizures == ((10.0, 15.0),)
     (tmp_path / "x_events.json").write_text('{"onset": {"Units": "ms"}, "duration": {"Units": "seconds"}}')
@@ -551,8 +539,7 @@ def test_times_around_the_recording(tmp_path):
         check_times([(12500, 48000, "sz")], 86400.0, 512.0, tmp_path, ())
     with pytest.warns(UserWarning, match=r"no seizure lasts longer than 0\.8 s: are .* in seconds, not minutes"):
         check_times([(2.5, 0.6, "sz"), (9, 0.8, "sz")], 900.0, 512.0, tmp_path, ())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         check_times([(290, 40, "sz"), (10, 1, "sz"), (0, 3600, "bckg")], 300.0, 512.0, tmp_path, ())
 
 
@@ -597,8 +584,7 @@ def test_words_that_doubt_a_seizure():
 
 
 def test_marks_that_are_written_twice():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert seizures_from_events([(10, 0, "sz start"), (10, 0, "sz start"), (20, 0, "sz end")], 60.0) == [(10, 20)]
 
 
@@ -624,8 +610,7 @@ def test_a_stretch_that_is_bad_in_one_channel_is_missing_there_alone(cell, tmp_p
     rows = f"onset\tduration\ttrial_type\tchannel\n2\t1\tBAD_pop\t{cell}\n8\t1\tsz\tn/a\n"
     (tmp_path / "night_events.tsv").write_text(rows)
     single, whole = "A2" in cell and "A1" not in cell, cell in ("A1, A2", "all", "n/a")
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as said:
         read = read_recording(path)
     assert read.bad_spans == (((2.0, 3.0),) if whole else ())
     missing = np.zeros((2, 5120), bool)
@@ -641,8 +626,7 @@ def test_a_table_of_a_recording_of_another_length_is_said(length, said, tmp_path
     path = write_edf(recording, tmp_path / "night.edf")
     rows = f"onset\tduration\teventType\trecordingDuration\n2\t1\tsz\t{length}\n5\t1\tsz\t{length}\n"
     (tmp_path / "night_events.tsv").write_text(rows)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         assert read_recording(path).seizures == ((2.0, 3.0), (5.0, 6.0))
         read_seizures(tmp_path / "night_events.tsv", 10.0)
     texts = [str(each.message) for each in caught]
@@ -661,8 +645,7 @@ def test_a_table_of_a_recording_of_another_length_is_said(length, said, tmp_path
     ],
 )
 def test_what_is_doubted_or_denied_in_part_is_listed(text, word):
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as said:
         assert stated_seizures([(2.0, 3.0, text)], 10.0) in (None, [])
     assert [f"for seizures: {word}. If" in str(each.message) for each in said] == [True] * (word is not None)
 
@@ -714,8 +697,7 @@ def test_a_seizure_that_other_words_stand_beside_is_one(text):
      ("EEG sz onset LT1", "EEG sz end RT4")],
 )  # fmt: skip
 def test_a_start_and_its_end_are_one_seizure(start, end):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert stated_seizures([(100.0, 0.0, start), (140.0, 0.0, end)], 400.0) == [(100.0, 140.0)]
         spread = [(100.0, 0.0, start), (115.0, 0.0, "sz generalization"), (140.0, 0.0, end)]
         assert stated_seizures(spread, 400.0) == [(100.0, 140.0)]

@@ -203,9 +203,7 @@ def test_a_table_whose_name_does_not_say_whose_it_is(tmp_path):
     path = data_set(tmp_path, ["A1"], [row("A1", state="bad")])
     for name in ("channels.tsv", "sub-01_task-X_Channels.tsv", "sub-1_task-x_channels.tsv"):
         next(path.parent.glob("*hannels.tsv")).rename(path.with_name(name))
-        with pytest.warns(
-            UserWarning, match=rf"{name} is not read\. .* channels of .*, call it sub-01_task-x_channels"
-        ):
+        with pytest.warns(UserWarning, match=rf"{name} is not read\. .* channels of .*, call it sub-01_task-x_ch"):
             assert read_recording(path).dropped == {}
 
 
@@ -268,16 +266,26 @@ def test_a_description_that_contradicts_the_file(tmp_path, stated, said):
         read_recording(path)
 
 
+def test_what_files_of_json_say_is_inherited_key_by_key(tmp_path):
+    """The inheritance principle: a nearer file changes the keys that it has, and no others."""
+    path = data_set(tmp_path, ["A1"], [row("A1")])
+    (tmp_path / "task-x_ieeg.json").write_text('{"PowerLineFrequency": 60, "SamplingFrequency": 512}')
+    path.with_suffix(".json").write_text('{"SamplingFrequency": 256}')
+    path.with_name("sub-01_task-x_events.tsv").write_text("onset\tduration\ttrial_type\n1\t5\t7\n9\t5\tb\n")
+    levels = '{"trial_type": {"Levels": {"7": "seizure"}, "HED": {"b": "Seizure, Focal"}}}'
+    (tmp_path / "task-x_events.json").write_text(levels)
+    path.with_name("sub-01_task-x_events.json").write_text('{"onset": {"Units": "s"}}')
+    with pytest.warns(UserWarning, match="are not taken for seizures: 7, b, which .* says are some") as said:
+        assert read_recording(path).metadata["line_frequency"] == 60.0
+    assert not any("SamplingFrequency" in str(each.message) for each in said)
+
+
 def test_names_of_another_case_are_matched_by_name_and_not_by_order():
     table = [{"name": name, "type": "SEEG"} for name in ("b1", "A2", "a1", "B1")]
+    names = ["EEG A1-Ref", "EEG A2-Ref", "B1", "b1"]
     with warnings.catch_warnings(action="error"):
-        rows = rows_of_channels(["EEG A1-Ref", "EEG A2-Ref", "B1", "b1"], table, "channels.tsv")
-    assert {name: row["name"] for name, row in rows.items()} == {
-        "EEG A1-Ref": "a1",
-        "EEG A2-Ref": "A2",
-        "B1": "B1",
-        "b1": "b1",
-    }
+        rows = rows_of_channels(names, table, "channels.tsv")
+    assert [rows[name]["name"] for name in names] == ["a1", "A2", "B1", "b1"]
 
 
 def test_tables_beside_files_and_folders():

@@ -67,8 +67,7 @@ class TestRates:
 
     def test_annotations_stay_where_they_are(self, tmp_path):
         edf = edfio.Edf(
-            [signal("EKG1", sine(1, 1024), 1024), *electrodes()],
-            annotations=[edfio.EdfAnnotation(12.5, 5, "seizure")],
+            [signal("EKG1", sine(1, 1024), 1024), *electrodes()], annotations=[edfio.EdfAnnotation(12.5, 5, "seizure")]
         )
         edf.write(tmp_path / "mixed.edf")
         recording = read_recording(tmp_path / "mixed.edf")
@@ -241,6 +240,12 @@ def test_joined_files_have_the_units_that_mne_gives_them(tmp_path, order):
     with pytest.warns(UserWarning, match="raw: recordings were joined at 40 s: times count on"):
         recording = Recording.from_raw(joined)
     np.testing.assert_allclose(recording.read(0, recording.num_samples), expected, rtol=1e-5)
+    joined.set_annotations(mne.Annotations([0, 41], [0, 0], ["boundary", "boundary"]))  # as EEGLAB calls it
+    with pytest.warns(UserWarning, match="raw: recordings were joined at 41 s: times count on"):
+        Recording.from_raw(joined)
+    (tmp_path / "0_events.tsv").write_text("onset\tduration\tvalue\n12\t0\tboundary\n")
+    with pytest.warns(UserWarning, match="0.edf: recordings were joined at 12 s|0: recordings were joined at 12 s"):
+        read_recording(tmp_path / "0.edf")
 
 
 @pytest.mark.parametrize("order", [("V", "nV"), ("nV", "V"), ("uV", "nV")])

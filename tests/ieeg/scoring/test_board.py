@@ -138,6 +138,9 @@ def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys):
     assert all(name in table for name in ("mine", "demo", "line-length"))
     assert "is used as in BIDS" in (tmp_path / "one" / "board.html").read_text(encoding="utf-8")
     assert not ADDED
+    (tmp_path / "bids" / "night.trc").touch()
+    assert main(words) == 1
+    assert "all are scored but 1 of a kind that is not read, such as night.trc" in capsys.readouterr().err
     assert main(["board", str(tmp_path / "bids"), "--add", "nowhere.py", "-o", "x"]) == 1
     assert "--add: there is no file nowhere.py" in capsys.readouterr().err
     (tmp_path / "empty.py").touch()
@@ -146,10 +149,7 @@ def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys):
     board = ["board", str(tmp_path / "bids"), "-o"]
     for words, message in (
         ([*board, str(tmp_path / "x"), "--add", str(tmp_path / "empty.py")], "empty.py adds no detector: call add_det"),
-        (
-            [*board, str(tmp_path / "x"), "--add", str(tmp_path / "broken.py")],
-            "fails, ModuleNotFoundError: No module",
-        ),
+        ([*board, str(tmp_path / "x"), "--add", str(tmp_path / "broken.py")], "fails, ModuleNotFoundError: No module"),
         ([*board, str(tmp_path / "x"), "--add", str(tmp_path / "mine.txt")], "--add must name Python files, which end"),
         ([*board, str(tmp_path / "mine.txt")], "mine.txt is a file: name a folder"),
     ):

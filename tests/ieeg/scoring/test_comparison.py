@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from mvpa_ts.ieeg.scoring.comparison import compare_segments
+from mvpa_ts.ieeg.scoring.comparison import compare_results, compare_segments
+from mvpa_ts.ieeg.scoring.results import RecordingResult, SubjectResult
 
 LABELS = np.arange(200) % 20 == 0
 
@@ -39,6 +40,15 @@ def test_one_class_is_not_compared(labels, missing):
 def test_only_segments_that_all_scored_are_compared():
     comparison = compare_segments([0, 1, 1], {"ours": [0.1, 0.9, math.nan], "line-length": [0.1, 0.2, 0.9]}, 1)
     assert (comparison.segments, comparison.ictal) == (2, 1)
+
+
+def test_segments_are_counted_by_the_threshold_of_their_recording():
+    subjects = []
+    for name, threshold in (("a", 0.3), ("b", 0.5)):
+        result = RecordingResult(name, name, 10.0, np.array([0.0, 5.0]), np.full(2, 0.4), [(0.0, 5.0)], [], threshold)
+        subjects.append(SubjectResult(name, [result]))
+    row = compare_results(subjects).rows["the detector"]
+    assert (row["found"], row["false"]) == (1, 1)
 
 
 @pytest.mark.parametrize("probabilities", [{}, {"ours": [0.1]}])

@@ -9,11 +9,7 @@ from torch import distributed
 from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
 
 pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="this torch has no distributed training")
-MESHES = {
-    "data": ((2,), ("data",)),
-    "tensor": ((2,), ("tensor",)),
-    "both": ((2, 2), ("data", "tensor")),
-}
+MESHES = {"data": ((2,), ("data",)), "tensor": ((2,), ("tensor",)), "both": ((2, 2), ("data", "tensor"))}
 
 
 @pytest.mark.parametrize("kind", ["data", "tensor", pytest.param("both", marks=pytest.mark.slow)])
