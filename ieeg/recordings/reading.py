@@ -391,8 +391,8 @@ def _sidecar_seizures(
             raw.annotations.append(event[0] + raw.first_time, 0.0, event[2])
         for onset, offset in bad_spans([event]):
             raw.annotations.append(onset + raw.first_time, offset - onset, "BAD_", ch_names=[channels])
-    if (levels := bids.sidecar(path, location, "events.json")) is not None:
-        events_table.warn_of_codes(levels, [text for _, _, text in events], path.name, words)
+    columns = bids.read_json(path, location, "events.json")
+    events_table.warn_of_codes(*columns, [text for _, _, text in events], path.name, words)
     seizures = stated_seizures(events, duration, open_seconds, path.name, words=words)
     if seizures is None and any(is_seizure(text, words) for _, _, text in events):
         # The table knows of one somewhere. What the file says of none is not believed.

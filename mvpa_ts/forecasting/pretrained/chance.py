@@ -59,8 +59,8 @@ def with_chance(
         values, beside = x[panel, begin:, series].double(), slice(max(0, series - _NEIGHBOURS), series + _NEIGHBOURS)
         if values.isnan().any() or _comes_again(values, longer[panel, :, series], seasons[panel]):
             continue
-        others = x[panel, begin:, beside].double().mT
-        others = others[torch.arange(x.shape[2], device=x.device)[beside] != series]
+        others = x[panel, begin:, beside].mT.clone().double()
+        others[min(series, _NEIGHBOURS)] = torch.nan  # tells nothing of itself
         if (quantiles := _by_chance(values, others, draws, levels)) is not None:
             forecast[panel, :, series] = quantiles.to(forecast)
     return forecast
@@ -149,8 +149,6 @@ def _relation(x: Tensor, others: Tensor) -> Tensor:
 def _at_lags(x: Tensor, others: Tensor) -> Tensor:
     """Sums of the products of a series [L] and of what others [C, L] were at each of T lags before, [C, T]."""
     L = len(x)
-    if not len(others):
-        return others[:, : _lags(x)]
     spectrum = torch.fft.rfft(x, n=2 * L) * torch.fft.rfft(others, n=2 * L).conj()
     return torch.fft.irfft(spectrum, n=2 * L)[:, 1 : _lags(x) + 1]
 
