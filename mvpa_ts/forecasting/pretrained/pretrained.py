@@ -172,9 +172,9 @@ def forecast_quantiles(
     if not training:
         _warn_of_short_series(mask, horizon)
     lower, upper = (end[:, None, :, None] for end in bounds_of(bounded, x, mask))
-    season = with_year(x, mask, checked_season(season))
+    seasons = with_year(x, mask, checked_season(season))
     ahead = partial(
-        _ahead, network, horizon=horizon, positions=positions, season=season, future=future, historic=historic
+        _ahead, network, horizon=horizon, positions=positions, season=seasons, future=future, historic=historic
     )
     sign = signs_of_totals(x, mask) * (not training)
     # Hosts pad windows of the training beyond the end of a series with zeros, which nobody gave.
@@ -188,7 +188,7 @@ def forecast_quantiles(
         forecast = ahead(x, mask, levels=levels, names=warned)
     if not training:  # what is rounded has no gradient
         if all(covariates is None or not covariates.shape[-1] for covariates in (future, historic)):
-            forecast = with_chance(forecast, x, mask, levels, season)
+            forecast = with_chance(forecast, x, mask, levels, seasons)
         forecast = rounded_as_counted(forecast, x, mask)
     return torch.minimum(torch.maximum(forecast, lower), upper)
 
