@@ -32,9 +32,7 @@ def sdpa_attention(problem: Problem) -> tuple[Tensor, Any]:
     device_type = p.query.device.type
     with torch.autocast(device_type, enabled=False):
         query, key, value = longer_heads(p, _precision(p.query))
-        # On a CPU torch would hold all weights in memory if values were narrower than keys.
-        width = query.shape[-1] if device_type == "cpu" else d + -d % _MULTIPLE
-        value = pad(value, (0, width - d))
+        value = pad(value, (0, _value_width(query, d) - d))
         output = scaled_dot_product_attention(query, key, value, scale=d**-0.5)
     output = rearrange(output[..., :d].to(p.query.dtype), "b k (g t c) d -> b t c (k g) d", t=T, c=C)
     # A real query has at least its own token as a key, so only the others have to be cleared.
@@ -47,6 +45,11 @@ def _precision(query: Tensor) -> torch.dtype:
     if device_type == "cpu":
         return torch.promote_types(query.dtype, torch.float32)
     return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else query.dtype
+
+
+def _value_width(query: Tensor, d: int) -> int:
+    # On a CPU torch would hold all weights in memory if values were narrower than keys.
+    return query.shape[-1] if query.device.type == "cpu" else d + -d % _MULTIPLE
 
 
 def longer_heads(p: Problem, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
