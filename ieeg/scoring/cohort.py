@@ -239,6 +239,7 @@ def _row(
     result: SubjectResult, kappa: KappaEstimate, stratified: KappaEstimate, episodic: KappaEstimate
 ) -> dict[str, object]:
     events, segments, seconds = result.events, result.segments, result.seconds
+    auroc, auprc = ranking(result.labels, result.probabilities)
     return {
         "subject": result.subject,
         "in_training": result.in_training,
@@ -261,7 +262,8 @@ def _row(
         **{f"event_{name}": getattr(events, name) for name in ("sensitivity", "precision", "f1")},
         **{f"segment_{name}": getattr(segments, name) for name in ("sensitivity", "precision", "f1", "specificity")},
         **{f"second_{name}": getattr(seconds, name) for name in ("sensitivity", "precision", "f1", "specificity")},
-        **dict(zip(("segment_auroc", "segment_auprc"), ranking(result.labels, result.probabilities), strict=True)),
+        "segment_auroc": auroc,
+        "segment_auprc": auprc,
         "false_event_seconds": seconds.false_positives,
         "alarm_sensitivity": result.online.sensitivity,
         "alarm_delay": result.online.delay,

@@ -45,13 +45,15 @@ def with_chance(
     >>> with_chance(torch.zeros(1, 6, 1, 3), price, price > 0, (0.1, 0.5, 0.9))[0, 5, 0]
     tensor([10.5000, 10.5000, 11.5000])
     """
-    forecast = forecast.clone()
     seasons = torch.as_tensor(0 if season is None else season).expand(len(x)).tolist()
     longer = x.masked_fill(~mask, torch.nan)
     x, mask = longer[:, -_READ:], mask[:, -_READ:]
     number = mask.sum(1)
     repeated = (x.sort(1).values.diff(dim=1) == 0.0).sum(1) >= _COMMONEST * number - 1.0
     candidates = repeated & mask[:, -1] & (number >= _LEAST_STEPS)
+    if not candidates.any():
+        return forecast
+    forecast = forecast.clone()
     # The same draws for all series, so that none depends on those beside it.
     draws = torch.rand(3, _PATHS, forecast.shape[1], generator=torch.Generator().manual_seed(0)).to(x.device)
     for panel, series in candidates.nonzero().tolist():
@@ -76,10 +78,7 @@ def _comes_again(x: Tensor, longer: Tensor, season: int) -> bool:
 
 
 def _by_chance(x: Tensor, others: Tensor, draws: Tensor, levels: Sequence[float]) -> Tensor | None:
-    """Quantiles [h, Q] of a series [L], or [Q] of any step; None where its past or others [C, L] tell more.
-
-    For steps there are `draws` [3, paths, h].
-    """
+    """Quantiles [h, Q], or [Q] of any step, by `draws` [3, paths, h]; None where its past or others tell more."""
     changed, changes = ((rows.diff() != 0.0).to(x.dtype) for rows in (x, others.nan_to_num(0.0)))
     if _stays(x):
         return None if _follows(changed, changes) else _of_paths(x, draws, levels)
@@ -104,9 +103,8 @@ def _stays(x: Tensor) -> bool:
     number = int(changed.sum())
     if number == 0 or number > (1.0 - _STAYING) * len(changed) or len(x.unique()) <= min(number, _FEW_LEVELS):
         return False
-    followed = changed[:-1].sum()
     kept = (changed[:-1] & ~changed[1:]).sum()
-    if kept + 1 < _KEPT * (followed + 1):
+    if kept + 1 < _KEPT * (changed[:-1].sum() + 1):
         return False
     apart = _apart(x)
     in_time = ((change - _earlier(change)).abs() - change.abs()).nansum(1) < 0.0
@@ -168,5 +166,4 @@ def _of_paths(x: Tensor, draws: Tensor, levels: Sequence[float]) -> Tensor:
     happens, which, direction = draws
     size = sizes.abs().float()[(which * len(sizes)).long()]
     paths = (torch.where(direction < upwards, size, -size) * (happens < often)).cumsum(1)
-    quantiles = paths.quantile(paths.new_tensor(levels), dim=0, interpolation="nearest").mT
-    return x[-1] + quantiles.double()
+    return x[-1] + paths.quantile(paths.new_tensor(levels), dim=0, interpolation="nearest").mT.double()
