@@ -317,15 +317,15 @@ def _of_sktime(y: Any, forecast: Any, pred_interval: Any) -> tuple[dict[Any, Any
     lines: _Lines = {}
     for frame in (forecast, pred_interval):
         for column in () if frame is None else frame.columns:
-            name, *what = column if isinstance(column, tuple) else (column,)
+            name, *rest_of_name = column if isinstance(column, tuple) else (column,)
             # A series without a name is column 0 of both, or has the name of a number.
             name = names[0] if len(names) == 1 else name
             _, levels = lines.setdefault(name, (steps(frame.index), {}))
             label: Any = "forecast"
-            if len(what) == 2:
-                label = ("", round(100 * float(what[0]), 6), "lo" if what[1] == "lower" else "hi")
-            elif what and what[0] != 0.5:
-                label = ("", round(200 * abs(float(what[0]) - 0.5), 6), "lo" if what[0] < 0.5 else "hi")
+            if len(rest_of_name) == 2:
+                label = ("", round(100 * float(rest_of_name[0]), 6), "lo" if rest_of_name[1] == "lower" else "hi")
+            elif rest_of_name and rest_of_name[0] != 0.5:
+                label = ("", round(200 * abs(float(rest_of_name[0]) - 0.5), 6), "lo" if rest_of_name[0] < 0.5 else "hi")
             levels[label] = frame[column].to_numpy(float)
     return observed, lines
 

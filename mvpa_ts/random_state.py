@@ -92,12 +92,12 @@ class OwnRandomState(TorchFunctionMode):
     def states(self, device: torch.device) -> list[Tensor]:
         """States of the CPU's generator and of the device's, where that is another."""
         devices = [torch.device("cpu"), *([] if device.type == "cpu" else [device])]
-        return [self.generator(each).get_state() for each in devices]
+        return [self.generator(name).get_state() for name in devices]
 
     def set_states(self, states: Sequence[Tensor], device: torch.device | None = None) -> None:
         """Take up what `states` gave."""
-        for each, state in zip(("cpu", device), states, strict=False):
-            self.generator(each).set_state(state)  # type: ignore[arg-type]
+        for device_name, state in zip(("cpu", device), states, strict=False):
+            self.generator(device_name).set_state(state)  # type: ignore[arg-type]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function of torch, with a generator of one's own where it draws."""

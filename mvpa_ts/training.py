@@ -199,8 +199,8 @@ class TrainingRun:
         raise FloatingPointError(f"{reason}; the model has the weights of step {step}: {advice}")
 
     def _stateful(self) -> dict[str, Any]:
-        every = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule, "average": self.average}
-        return {name: value for name, value in every.items() if value is not None}
+        objects = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule, "average": self.average}
+        return {name: value for name, value in objects.items() if value is not None}
 
     def state(self) -> dict[str, Any]:
         """What a run that goes on from here needs, as plain values and tensors; random states are the caller's."""

@@ -224,10 +224,10 @@ class Series:
     def positions(self, before: int, after: int) -> np.ndarray:
         """Position of each row, and of some rows before the first and after the last, by counting on."""
         rows = len(self.values)
-        each = np.asarray(self.position) if np.ndim(self.position) else self.position + np.arange(rows)
-        each = each[: rows + after]
-        counted_on = each[-1] + np.arange(1, rows + after - len(each) + 1)
-        return np.concatenate([each[0] - np.arange(before, 0, -1), each, counted_on])
+        position = np.asarray(self.position) if np.ndim(self.position) else self.position + np.arange(rows)
+        position = position[: rows + after]
+        counted_on = position[-1] + np.arange(1, rows + after - len(position) + 1)
+        return np.concatenate([position[0] - np.arange(before, 0, -1), position, counted_on])
 
 
 @dataclass(frozen=True)
@@ -400,8 +400,8 @@ def series_windows(
     """
     whole, first_rows = _joined(series, scalings, lookback, horizon, feature_scaling)
     spans: dict[str, list[tuple[int, int, int, int]]] = {"train": [], "validation": []}
-    for each, offset in zip(series, first_rows, strict=True):
-        rows = len(each.values)
+    for panel, offset in zip(series, first_rows, strict=True):
+        rows = len(panel.values)
         end = rows - round(rows * validation_fraction)
         # A short series is looked back at from half of its rows.
         first = max(1, min(lookback, (end - horizon) // 2))
@@ -434,13 +434,13 @@ def _joined(
     """All series behind one another, each between a look-back and a horizon of missing rows, and their first rows."""
     values, features, positions, first_rows = [], [], [], []
     total = 0
-    for each, scaling in zip(series, scalings, strict=True):
-        rows = len(each.values)
+    for panel, scaling in zip(series, scalings, strict=True):
+        rows = len(panel.values)
         padding = ((lookback, horizon), (0, 0))
-        values.append(np.pad(scaling.apply(each.values), padding, constant_values=np.nan))
-        positions.append(each.positions(lookback, horizon))
-        if each.features is not None and feature_scaling is not None:
-            scaled = feature_scaling.apply(each.features)[: rows + horizon]
+        values.append(np.pad(scaling.apply(panel.values), padding, constant_values=np.nan))
+        positions.append(panel.positions(lookback, horizon))
+        if panel.features is not None and feature_scaling is not None:
+            scaled = feature_scaling.apply(panel.features)[: rows + horizon]
             padding = ((lookback, rows + horizon - len(scaled)), (0, 0))
             features.append(np.pad(scaled, padding, constant_values=np.nan))
         first_rows.append(total + lookback)

@@ -76,8 +76,8 @@ def context_parallel_attention(
     }  # fmt: skip
     tables_and_biases = (time_key, channel_key, content_bias, time_bias, channel_bias)
     check_call((query, key, value, *tables_and_biases), options, channel_beyond, segments=T)
-    seen = segments_read(share, processes, causal=causal)
-    near = seen
+    read = segments_read(share, processes, causal=causal)
+    near = read
     if "content" not in terms or window is not None:
         reach = window if "content" in terms else -1
         near = segments_read(share, processes, causal=causal, window=reach, dense_last_segment=dense_last_segment)
@@ -89,7 +89,7 @@ def context_parallel_attention(
         everywhere = [(0, T)] * processes
         real = _exchanged(real.to(torch.uint8), everywhere, group).bool()
     # In the precision of the call first: less travels.
-    key, value = _exchanged(key.to(query.dtype), near, group), _exchanged(value.to(query.dtype), seen, group)
+    key, value = _exchanged(key.to(query.dtype), near, group), _exchanged(value.to(query.dtype), read, group)
     inputs = (query, key, value, *tables_and_biases)
     tensors: dict[str, Any] = {name: x.to(query.dtype) for name, x in zip(INPUTS, inputs, strict=True)}
     output, _ = separable_attention(
@@ -111,15 +111,15 @@ def segments_read(
     [(0, 5), (3, 10), (8, 15)]
     """
     T = share * processes
-    found = []
+    needed = []
     for start in range(0, T, share):
         stop = start + share
         last = stop if causal else T
         if window is None or (dense_last_segment and window >= 0 and stop == T):
-            found.append((0, last))
+            needed.append((0, last))
         else:
-            found.append((max(0, start - window), min(last, stop + window)) if window >= 0 else (start, start))
-    return found
+            needed.append((max(0, start - window), min(last, stop + window)) if window >= 0 else (start, start))
+    return needed
 
 
 def _exchanged(x: Tensor, reads: list[tuple[int, int]], group: distributed.ProcessGroup | None) -> Tensor:

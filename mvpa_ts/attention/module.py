@@ -173,8 +173,8 @@ class MVPAttention(nn.Module):
         output = torch.zeros_like(x)
         for segments, channels in extents.unique(dim=0).tolist():
             samples = (extents == extents.new_tensor((segments, channels))).all(1).nonzero().squeeze(1)
-            part = self._attend(x[samples], *codebooks, (segments, channels), real[samples], generator)
-            output = output.to(part.dtype).index_copy(0, samples, part)
+            attended = self._attend(x[samples], *codebooks, (segments, channels), real[samples], generator)
+            output = output.to(attended.dtype).index_copy(0, samples, attended)
         return output
 
     @torch.no_grad()

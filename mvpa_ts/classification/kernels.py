@@ -96,13 +96,13 @@ class FixedKernels(nn.Module):
 
     def _spaced_responses(self, x: Tensor, real: Tensor, index: int) -> Tensor:
         """Responses [84, steps] to x [B, C, L] at the steps that are real; at every n-th where they are many."""
-        every = max(1, int(real.sum()) // _THRESHOLD_STEPS)
+        stride = max(1, int(real.sum()) // _THRESHOLD_STEPS)
         size = max(1, _BATCH_STEPS // x.shape[2])
-        found = []
-        for part, part_real in zip(x.split(size), real.split(size), strict=True):
-            responses = rearrange(self._responses(part, index), "b k l -> k (b l)")
-            found.append(responses[:, part_real.flatten()][:, ::every])
-        return torch.cat(found, 1)
+        spaced = []
+        for chunk, chunk_real in zip(x.split(size), real.split(size), strict=True):
+            responses = rearrange(self._responses(chunk, index), "b k l -> k (b l)")
+            spaced.append(responses[:, chunk_real.flatten()][:, ::stride])
+        return torch.cat(spaced, 1)
 
     def _responses(self, x: Tensor, index: int) -> Tensor:
         """Responses [B, 84, L] to x [B, C, L] at one dilation."""
@@ -121,8 +121,8 @@ def interval_statistics(x: Tensor, real: Tensor, depth: int) -> Tensor:
     lengths = (real * (steps + 1)).amax(1, keepdim=True)
     statistics = []
     for parts in (2**level for level in range(depth)):
-        for part in range(parts):
-            inside = (steps * parts >= lengths * part) & (steps * parts < lengths * (part + 1)) & real
+        for interval in range(parts):
+            inside = (steps * parts >= lengths * interval) & (steps * parts < lengths * (interval + 1)) & real
             weight = inside.to(x.dtype) / inside.sum(1, keepdim=True).clamp(min=1)
             mean = torch.einsum("b c l, b l -> b c", x, weight)
             square = torch.einsum("b c l, b l -> b c", x.square(), weight)
@@ -190,7 +190,7 @@ class KernelPath(nn.Module):
         for bank, view in ((self.level_bank, level), (self.shape_bank, shape)):
             bank.fit(view[: len(labels)], observed.any(1)[: len(labels)], generator)
         size = max(1, _BATCH_STEPS // x.shape[1])
-        features = torch.cat([self.features(*part) for part in zip(x.split(size), mask.split(size), strict=True)])
+        features = torch.cat([self.features(*chunk) for chunk in zip(x.split(size), mask.split(size), strict=True)])
         self.location.copy_(features.mean(0))
         self.scale.copy_(features.std(0, correction=0) + 1e-4)
         self.scale[-self.num_intervals :] /= _INTERVAL_WEIGHT

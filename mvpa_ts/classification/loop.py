@@ -206,7 +206,7 @@ def train_network(
     matrices = [parameter for parameter in parameters if parameter.ndim > 1]
     vectors = [parameter for parameter in parameters if parameter.ndim <= 1]
     rate = training.learning_rate
-    last_loss, own = float("nan"), OwnRandomState()
+    last_loss, random_state = float("nan"), OwnRandomState()
 
     def losses() -> Iterator[Tensor]:
         """The loss of each batch; series are drawn anew, in another order, when all were shown."""
@@ -222,7 +222,7 @@ def train_network(
             target = batch.targets(training.label_smoothing)
             if training.mixup:
                 x, target = mixed(x, mask, target, training.mixup, generator)
-            with own:
+            with random_state:
                 outputs = network(x.to(device), mask.to(device))
             each = series_losses(outputs, target.to(device))
             loss = (each * batch.weights(class_weights).to(device)).mean()

@@ -70,10 +70,10 @@ class ChannelWeights:
         forecaster reads as further channels, count as the series.
         """
         layers = torch.stack([_of_layer(module, *self.calls[module]) for module in self.attentions]).mean(0)
-        every, over = divmod(len(layers), count)
-        if over or not every:
+        layers_each, over = divmod(len(layers), count)
+        if over or not layers_each:
             raise ValueError(f"the panel must have at most 128 series, which attend to each other, got {count}")
-        weights = layers.unflatten(1, (count, every)).sum(2)[::every]
+        weights = layers.unflatten(1, (count, layers_each)).sum(2)[::layers_each]
         return (weights / weights.sum(1, keepdim=True)).cpu().numpy()
 
 

@@ -73,10 +73,10 @@ def effects_table(
 
     if isinstance(coverage, bool) or not isinstance(coverage, Real) or not 0.0 < coverage < 1.0:
         raise ValueError(f"coverage must be between 0 and 1, got {coverage!r}")
-    for what, names, numbers in (("y", series, values), ("the covariates", covariates, features)):
+    for subject, names, numbers in (("y", series, values), ("the covariates", covariates, features)):
         if (infinite := np.isinf(numbers).reshape(-1, len(names)).any(0)).any():
             where = listed([*map(str, np.array(names, object)[infinite])])
-            raise ValueError(f"{what} must hold finite numbers, or NaN where missing, got infinite ones in {where}")
+            raise ValueError(f"{subject} must hold finite numbers, or NaN where missing, got infinite ones in {where}")
     features = np.broadcast_to(features[:, None] if features.ndim == 2 else features, (*values.shape, len(covariates)))
     outcome, rows, alike, still = Scaling.of(values), [], {}, {}
     scaled, observed = torch.tensor(outcome.apply(values)).nan_to_num(0.0), torch.tensor(~np.isnan(values))
@@ -85,16 +85,16 @@ def effects_table(
         x = features[:, column]
         unit = Scaling.of(x)
         varies = np.nanmax(x, axis=0, initial=-np.inf) > np.nanmin(x, axis=0, initial=np.inf)
-        found = np.full((2, len(covariates)), np.nan)
+        effects = np.full((2, len(covariates)), np.nan)
         if varies.any():
             fit = _fitted(
                 scaled[:, column, None], observed[:, column, None], torch.tensor(unit.apply(x)[:, varies]), season
             )
-            found[:, varies] = math.nan if fit is None else fit
+            effects[:, varies] = math.nan if fit is None else fit
             if fit is not None:
-                alike |= dict.fromkeys(map(str, np.array(covariates)[varies & np.isnan(found[0])]))
+                alike |= dict.fromkeys(map(str, np.array(covariates)[varies & np.isnan(effects[0])]))
         still |= dict.fromkeys(map(str, np.array(covariates)[~varies]))
-        effect, error = found * outcome.scale[column] / unit.scale
+        effect, error = effects * outcome.scale[column] / unit.scale
         rows += [
             (name, covariate, middle, middle - half, middle + half)
             for covariate, middle, half in zip(covariates, effect, reach * error, strict=True)

@@ -110,10 +110,10 @@ class FittedForecaster:
                 )
             if columns != (wanted := config.feature_sizes.future):
                 raise ValueError(f"features must have {wanted} columns (feature_sizes.future), got {columns}")
-        known = self.feature_scaling
-        if known is not None and series.features is not None:
+        feature_scaling = self.feature_scaling
+        if feature_scaling is not None and series.features is not None:
             read = series.features[max(0, len(series.values) - config.lookback) : len(series.values) + config.horizon]
-            for words in known.far_words(read, self.feature_names or range(len(known.lower))):
+            for words in feature_scaling.far_words(read, self.feature_names or range(len(feature_scaling.lower))):
                 warn(words)
         scaling = Scaling.of(series.values) if scaling is None else scaling
         window = last_window(
@@ -245,10 +245,10 @@ def fit_forecaster(
         raise ValueError(
             "start must have the same config and levels as the new fit: leave out start, or leave out config and levels"
         )
-    scalings = [Scaling.of(each.values) for each in series] if scalings is None else scalings
+    scalings = [Scaling.of(panel.values) for panel in series] if scalings is None else scalings
     if len(scalings) != len(series):
         raise ValueError(f"scalings must be {len(series)}, one for each series, got {len(scalings)}")
-    features = [each.features for each in series if each.features is not None]
+    features = [panel.features for panel in series if panel.features is not None]
     feature_scaling = FeatureScaling.of(np.concatenate(features)) if features else None
     if start is not None and start.feature_scaling is not None and feature_scaling is not None:
         feature_scaling = start.feature_scaling.wider(feature_scaling)
@@ -266,7 +266,7 @@ def fit_forecaster(
     for name, chosen in windows.items():
         windows[name] = replace(chosen, channel_inputs=channel_inputs or {})
         if trained and not len(chosen):
-            rows = [len(each.values) for each in series]
+            rows = [len(panel.values) for panel in series]
             raise ValueError(
                 f"series ({rows} rows) hold no {_PARTS[name]} window with an observed target: give more rows, or "
                 "shorten horizon"
@@ -280,7 +280,7 @@ def fit_forecaster(
         else:
             network = copy.deepcopy(start.network)
         if "bounds" in config.per_channel:
-            values = [scaling.apply(each.values) for each, scaling in zip(series, scalings, strict=True)]
+            values = [scaling.apply(panel.values) for panel, scaling in zip(series, scalings, strict=True)]
             stacked = torch.tensor(np.concatenate(values), dtype=torch.float32)
             network.set_bounds(*observed_range(stacked, ~stacked.isnan()))
         if trained:
@@ -292,11 +292,11 @@ def fit_forecaster(
 
 
 def _warn_of_untaught_steps(windows: Windows) -> None:
-    seen = torch.ones(len(windows.values), dtype=torch.bool) if windows.observed is None else windows.observed.any(1)
-    ends = torch.full_like(windows.starts, len(seen)) if windows.limits is None else windows.limits[:, 1]
+    rows = torch.ones(len(windows.values), dtype=torch.bool) if windows.observed is None else windows.observed.any(1)
+    ends = torch.full_like(windows.starts, len(rows)) if windows.limits is None else windows.limits[:, 1]
     first = windows.starts + windows.lookback
     taught = [
-        bool((seen[(first + step).clamp(max=len(seen) - 1)] & (first + step < ends)).any())
+        bool((rows[(first + step).clamp(max=len(rows) - 1)] & (first + step < ends)).any())
         for step in range(windows.horizon)
     ]
     if not all(taught):
@@ -310,9 +310,9 @@ def _warn_of_untaught_steps(windows: Windows) -> None:
 def _check(series: Sequence[Series], config: ForecastingConfig, levels: tuple[float, ...]) -> None:
     if not series:
         raise ValueError("series must hold at least one series, got none")
-    if len(channels := {each.values.shape[1] for each in series}) > 1:
+    if len(channels := {panel.values.shape[1] for panel in series}) > 1:
         raise ValueError(f"series must all have the same number of channels, got {sorted(channels)}")
-    sizes = {0 if each.features is None else each.features.shape[1] for each in series}
+    sizes = {0 if panel.features is None else panel.features.shape[1] for panel in series}
     if sizes != {wanted := config.feature_sizes.future}:
         raise ValueError(f"features must have {wanted} columns (feature_sizes.future), got {sorted(sizes)}")
     if config.num_outputs != len(levels):

@@ -91,10 +91,10 @@ def quantiles_at(forecast: Tensor, levels: Sequence[float], wanted: Sequence[flo
         return forecast.expand(*forecast.shape[:-1], len(wanted))
     if not all(0.0 < level < 1.0 for level in wanted):
         raise ValueError(f"levels must be numbers within (0, 1), got {list(wanted)}")
-    given = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))
+    scores_asked = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))
     scores = torch.special.ndtri(torch.tensor(wanted, dtype=torch.float64))
-    left = (torch.searchsorted(given, scores, right=True) - 1).clamp(0, len(given) - 2)
-    share = ((scores - given[left]) / (given[left + 1] - given[left])).to(forecast)
+    left = (torch.searchsorted(scores_asked, scores, right=True) - 1).clamp(0, len(scores_asked) - 2)
+    share = ((scores - scores_asked[left]) / (scores_asked[left + 1] - scores_asked[left])).to(forecast)
     low, high = forecast[..., left], forecast[..., left + 1]
     return low + share * (high - low)
 

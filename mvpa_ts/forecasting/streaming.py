@@ -189,10 +189,11 @@ class ForecastStream:
             names = list(rows)
         if names is not None and names != self.columns:
             if set(names) != set(self.columns) or len(names) != len(self.columns):
-                strange, own = sorted(map(repr, set(names) ^ set(self.columns))), listed(list(map(repr, self.columns)))
+                columns = listed(list(map(repr, self.columns)))
+                unequal = sorted(map(repr, set(names) ^ set(self.columns)))
                 raise ValueError(
-                    f"rows must have the columns of the stream, {own}, each once; these are in one of them only: "
-                    f"{listed(strange) or 'none, but one comes twice'}"
+                    f"rows must have the columns of the stream, {columns}, each once; these are in one of them only: "
+                    f"{listed(unequal) or 'none, but one comes twice'}"
                 )
             rows = rows[self.columns] if hasattr(rows, "columns") else {name: rows[name] for name in self.columns}
         try:

@@ -203,7 +203,7 @@ def train(
     device = inputs.values.device
     clock = time.process_time if device.type == "cpu" else time.perf_counter
     started = clock()
-    generator, own = torch.Generator().manual_seed(seed), OwnRandomState()
+    generator, random_state = torch.Generator().manual_seed(seed), OwnRandomState()
     quantiles = None if levels is None else torch.tensor(levels, device=device)
     total = training.steps
     if training.epochs is not None:
@@ -213,7 +213,7 @@ def train(
 
     def losses() -> Iterator[Tensor]:
         for batch, target, counted in inputs.batches(training.batch_size, generator):
-            with own:
+            with random_state:
                 forecast = model(**batch)
             yield forecast_loss(
                 forecast,
@@ -252,7 +252,7 @@ def train(
     if checkpoint is not None and (state := checkpoint.read()) is not None:
         run.go_on_from(state)
         generator.set_state(state["random"][0])
-        own.set_states(state["random"][1:], device)
+        random_state.set_states(state["random"][1:], device)
         started = clock() - run.seconds
     while not run.finished():
         run.over(losses(), progress)
@@ -263,7 +263,7 @@ def train(
             run.look()
         run.seconds = clock() - started
         if checkpoint is not None:
-            checkpoint.write(run.state() | {"random": [generator.get_state(), *own.states(device)]})
+            checkpoint.write(run.state() | {"random": [generator.get_state(), *random_state.states(device)]})
             started = clock() - run.seconds
     run.keep()
     central = levels is None or levels[(len(levels) - 1) // 2] == 0.5

@@ -56,8 +56,8 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *directions: Tensor) -> tuple[Tensor | None, ...]:
-        found = _SecondGradients.apply(*directions, *ctx.saved_tensors, ctx.masks, ctx.options)
-        return (*found, None, None, None, None)
+        gradients = _SecondGradients.apply(*directions, *ctx.saved_tensors, ctx.masks, ctx.options)
+        return (*gradients, None, None, None, None)
 
 
 class _SecondGradients(torch.autograd.Function):
@@ -109,8 +109,8 @@ def _backward(
     grads = Inputs(torch.empty_like(inputs.query), *(torch.zeros_like(tensor) for tensor in inputs[1:]))
 
     def add_part(scores: Scores, rows: slice, queries: slice) -> None:
-        part = (rows, queries)
-        scores.add_gradients(grads.rows(rows), grad_output[part], delta[part], lse[part])
+        block = (rows, queries)
+        scores.add_gradients(grads.rows(rows), grad_output[block], delta[block], lse[block])
 
     with torch.autocast(output.device.type, enabled=False):
         _block_by_block(add_part, inputs, masks, options)
@@ -126,9 +126,9 @@ def _block_by_block(
     multiplications = inputs.query.numel() * T * E // len(blocks)  # of one product
     with faster_products(inputs.query, multiplications), Scratch(inputs.query) as scratch:
         for rows in row_chunks(inputs, blocks):
-            part, part_masks = inputs.rows(rows), masks and masks.rows(rows)
+            part, block_masks = inputs.rows(rows), masks and masks.rows(rows)
             for block in blocks:
-                work(Scores(part, part_masks, options, block, scratch), rows, block.queries)
+                work(Scores(part, block_masks, options, block, scratch), rows, block.queries)
 
 
 @torch.library.custom_op("mvpa_ts::separable_attention", mutates_args=())
@@ -190,8 +190,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _differentiate(ctx: Any, output_gradient: Tensor, lse_gradient: Tensor) -> tuple[Any, ...]:
     *inputs, output, lse = ctx.saved_tensors[: len(Inputs._fields) + 2]
     masks = list(ctx.saved_tensors[len(Inputs._fields) + 2 :])
-    found = separable_attention_backward(output_gradient, lse_gradient, inputs, output, lse, masks, *ctx.options)
-    return found, [None] * len(masks), *[None] * len(ctx.options)
+    gradients = separable_attention_backward(output_gradient, lse_gradient, inputs, output, lse, masks, *ctx.options)
+    return gradients, [None] * len(masks), *[None] * len(ctx.options)
 
 
 separable_attention.register_autograd(_differentiate, setup_context=_save)

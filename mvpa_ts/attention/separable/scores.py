@@ -207,8 +207,8 @@ class Scores:
                     total.view_as(channel_sum).addcmul_(time_weight.sum(-1, keepdim=True), channel_sum)
             for keys in self._steps(far):
                 if self.rank_one:
-                    part = time_weight[..., keys.start - far.start : keys.stop - far.start, None]
-                    torch.mul(part, self.channel_weight[..., None, :], out=self._unfolded("far", keys))
+                    weight = time_weight[..., keys.start - far.start : keys.stop - far.start, None]
+                    torch.mul(weight, self.channel_weight[..., None, :], out=self._unfolded("far", keys))
                     weights = self._tile("far", keys)
                 else:
                     weights = self._logits("far", keys).sub_(offset).exp2_()

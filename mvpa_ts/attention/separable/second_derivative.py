@@ -19,7 +19,7 @@ def second_gradients(
     The weights of a block with all its keys are in memory some ten times. Blocks are small, so memory stays linear.
     """
     found_output, found_lse = torch.zeros_like(grad_output), torch.zeros_like(grad_lse)
-    found = Inputs(*(torch.zeros_like(tensor) for tensor in inputs))
+    totals = Inputs(*(torch.zeros_like(tensor) for tensor in inputs))
     blocks = cut_blocks(inputs, options)
     for rows in row_chunks(inputs, blocks, all_keys=True):
         part_masks = masks and masks.rows(rows)
@@ -34,9 +34,9 @@ def second_gradients(
                 along = torch.stack([(gradient * direction).sum() for gradient, direction in pairs]).sum()
             second = torch.autograd.grad(along, [*cotangents, *leaves], materialize_grads=True)
             found_output[rows, queries], found_lse[rows, queries] = second[:2]
-            for total, part in zip(found.rows(rows), second[2:], strict=True):
-                total += part
-    return found_output, found_lse, *found
+            for total, added in zip(totals.rows(rows), second[2:], strict=True):
+                total += added
+    return found_output, found_lse, *totals
 
 
 def _written_out(inputs: Inputs, masks: Masks | None, options: Options, block: Block) -> tuple[Tensor, Tensor]:

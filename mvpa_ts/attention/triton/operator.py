@@ -184,10 +184,10 @@ def _backward(
     saved = ctx.saved_tensors  # checkpointing gives them once
     output_gradient = torch.zeros_like(saved[0]) if output_gradient is None else output_gradient.contiguous()
     lse_gradient = None if lse_gradient is None else lse_gradient.contiguous()
-    found = flash_attention_backward(output_gradient, *saved, lse_gradient, *ctx.options)
+    gradients = flash_attention_backward(output_gradient, *saved, lse_gradient, *ctx.options)
     content = saved[3] is not None
     inputs_on = (True, content, True, content, *(table is not None for table in saved[4:8]))
-    return (*(x if on else None for x, on in zip(found, inputs_on, strict=True)), *4 * (None,))
+    return (*(x if on else None for x, on in zip(gradients, inputs_on, strict=True)), *4 * (None,))
 
 
 flash_attention.register_autograd(_backward, setup_context=_setup_context)

@@ -135,8 +135,8 @@ def start_in_closed_form(model: nn.Module, windows: Windows, training: Any) -> N
         raise ValueError(f"ridge needs a ForecastingNetwork to start in closed form, got {type(model).__name__}")
     complete = windows.complete()
     usable = complete if len(complete) else windows
-    every = max(1, min(_CLOSED_FORM_EVERY, len(usable) // _CLOSED_FORM_WINDOWS))
-    chosen = usable.thinned(every)
+    stride = max(1, min(_CLOSED_FORM_EVERY, len(usable) // _CLOSED_FORM_WINDOWS))
+    chosen = usable.thinned(stride)
 
     def batches() -> Iterator[tuple[Tensor | None, ...]]:
         for inputs, target, counted in chosen.batches(256):
@@ -196,7 +196,7 @@ def _squared_error(network: ForecastingNetwork, batches: Iterable[Sequence[Tenso
     """Of the median over what counts, in units of the windows' deviations; every eighth window is read."""
     total = 0.0
     for batch in batches:
-        x, y, phase, mask, counted = _filled([None if each is None else each[::_SHARE_EVERY] for each in batch])
+        x, y, phase, mask, counted = _filled([None if tensor is None else tensor[::_SHARE_EVERY] for tensor in batch])
         error = (_middle(network, x, mask, phase) - y).square()
         error = error / location_scale(x, mask)[1].square().mean()
         total += float((error if counted is None else error * counted).double().sum())
@@ -223,14 +223,14 @@ def _mean_profile(network: ForecastingNetwork, batches: Iterable[Sequence[Tensor
     for x, _, phase, mask, _ in map(_filled, batches):
         location, scale = location_scale(x, mask) if config.normalise else (x.new_zeros(()), x.new_ones(()))
         values = (x - location) / scale
-        seen = torch.ones_like(values) if mask is None else mask.to(values)
-        values = values * seen
+        weight = torch.ones_like(values) if mask is None else mask.to(values)
+        values = values * weight
         if "cycle" not in config.per_channel:
             values = values.mean(-1, keepdim=True)
-            seen = seen.mean(-1, keepdim=True)
+            weight = weight.mean(-1, keepdim=True)
         at = (phase_of_steps(phase, config.lookback)[:, : config.lookback] % config.cycle_length).flatten()
         total.index_add_(0, at, values.flatten(0, 1).double())
-        count.index_add_(0, at, seen.flatten(0, 1).double())
+        count.index_add_(0, at, weight.flatten(0, 1).double())
     return torch.where(count > 0.0, total / count, 0.0).to(cycle.dtype)
 
 

@@ -142,10 +142,10 @@ class ForecastingConfig:
         keep_whole(self, 0, "mixing_heads", "position_size", "num_layers")
         check_flags(self, "regressions", *(() if self.normalise == "reverting" else ("normalise",)))
         self._keep_parts()
-        ways = self.covariates
-        if not isinstance(ways, (tuple, list)) or not set(ways) <= set(COVARIATES) or (ways and "maps" not in ways):
-            raise ValueError(f"covariates must be () or some of {COVARIATES}, 'maps' among them, got {ways!r}")
-        object.__setattr__(self, "covariates", tuple(ways))
+        roles = self.covariates
+        if not isinstance(roles, (tuple, list)) or not set(roles) <= set(COVARIATES) or (roles and "maps" not in roles):
+            raise ValueError(f"covariates must be () or some of {COVARIATES}, 'maps' among them, got {roles!r}")
+        object.__setattr__(self, "covariates", tuple(roles))
         future, historic, static = self.feature_sizes
         read_by_layers = static + (0 if "maps" in self.covariates else future + historic)
         if not self.num_layers and read_by_layers:
@@ -189,8 +189,8 @@ class ForecastingConfig:
                 f"feature_sizes must be three numbers of at least 0 {FeatureSizes._fields}, got {self.feature_sizes!r}"
             )
         object.__setattr__(self, "feature_sizes", sizes)
-        chosen, known = self.per_channel, isinstance(self.per_channel, (tuple, list))
-        if not known or not set(chosen) <= set(PER_CHANNEL) or bool(chosen) != (self.num_channels is not None):
+        chosen, is_list = self.per_channel, isinstance(self.per_channel, (tuple, list))
+        if not is_list or not set(chosen) <= set(PER_CHANNEL) or bool(chosen) != (self.num_channels is not None):
             raise ValueError(
                 f"per_channel must be some of {PER_CHANNEL} if num_channels is given, else (), got {chosen!r} with "
                 f"num_channels={self.num_channels}"

@@ -109,7 +109,7 @@ class FittedRegressions(nn.Module):
         if C == 1 or not len(early) or not len(late):
             return
         horizons = C * (len(late) - 1 + h) / h
-        rest = windows.only(slice(len(early), None))
+        later = windows.only(slice(len(early), None))
         tried = late.thinned(-(-len(late) // max(8, _TRIED // C)))
         forecasts, truth, counts = _by_network(network, tried, middle)
         designs: list[tuple[str, Design, int]] = []
@@ -120,7 +120,7 @@ class FittedRegressions(nn.Module):
         designs.append(("by_place", _near, places * min(_MOST_INPUTS // places, windows.lookback)))
         solved, differences = {}, {}
         for name, design, size in designs:
-            weights, solved[name] = _solved(design, size, early, rest, tried)
+            weights, solved[name] = _solved(design, size, early, later, tried)
             regressed = torch.cat([_forecast(design, weights, *rows) for rows, _, _ in _batches(tried)])
             differences[name] = (regressed - forecasts) * counts
         missed = (truth - forecasts) * counts
@@ -146,8 +146,8 @@ def _take_sizes(fitted: FittedRegressions, state: dict[str, Any], prefix: str, *
     """Before weights are loaded: buffers of their sizes; weights of before there were any are those of none."""
     fitted.clear()
     for name, buffer in list(fitted.named_buffers()):
-        given = state.setdefault(prefix + name, buffer)
-        setattr(fitted, name, torch.zeros(given.shape, dtype=buffer.dtype, device=buffer.device))
+        saved = state.setdefault(prefix + name, buffer)
+        setattr(fitted, name, torch.zeros(saved.shape, dtype=buffer.dtype, device=buffer.device))
 
 
 def _all(z: Tensor, size: int) -> Tensor:

@@ -277,17 +277,17 @@ def mixing_share(windows: Windows) -> float:
         return 1.0
     inside = windows.rows_inside().cpu()  # not the rows that are held out
     windows = windows.thinned(-(-count // _READ_WINDOWS))
-    asked = torch.linspace(0, C - 1, min(C, _ASKED_CHANNELS)).round().long().unique().tolist()
+    channels = torch.linspace(0, C - 1, min(C, _ASKED_CHANNELS)).round().long().unique().tolist()
     starts, quarter = windows.starts.cpu(), torch.arange(len(windows)) * 4 // len(windows)
     total, kernels, truths = torch.zeros(len(windows), len(windows), dtype=torch.float64), {}, {}
     for channel in range(C):  # one by one, for a thousand of them would fill the memory
         past, ahead = _changes(windows, channel, inside)
         kernel = past @ past.T
         total += kernel
-        if channel in asked:
+        if channel in channels:
             kernels[channel], truths[channel] = kernel, ahead
-    errors = torch.zeros(len(asked), 1 + len(_WEIGHTS_OF_OTHERS), len(_RIDGES), dtype=torch.float64)
-    for row, channel in enumerate(asked):
+    errors = torch.zeros(len(channels), 1 + len(_WEIGHTS_OF_OTHERS), len(_RIDGES), dtype=torch.float64)
+    for row, channel in enumerate(channels):
         alone, others = kernels[channel], total - kernels[channel]
         for column, weight in enumerate((0.0, *_WEIGHTS_OF_OTHERS)):
             kernel = _of_unit_size(alone) + weight * _of_unit_size(others)
@@ -295,10 +295,10 @@ def mixing_share(windows: Windows) -> float:
                 left_out = quarter == number
                 first, last = starts[left_out].min(), starts[left_out].max()
                 # Windows whose targets lie among those of the quarter would give them away.
-                apart = (starts <= first - windows.horizon) | (starts >= last + windows.horizon)
-                truth, truth_of_others = truths[channel][left_out], truths[channel][apart]
-                values, vectors = torch.linalg.eigh(kernel[apart][:, apart])
-                read, coefficients = kernel[left_out][:, apart] @ vectors, vectors.T @ truth_of_others
+                outside = (starts <= first - windows.horizon) | (starts >= last + windows.horizon)
+                truth, truth_of_others = truths[channel][left_out], truths[channel][outside]
+                values, vectors = torch.linalg.eigh(kernel[outside][:, outside])
+                read, coefficients = kernel[left_out][:, outside] @ vectors, vectors.T @ truth_of_others
                 for place, ridge in enumerate(_RIDGES):
                     forecast = read @ (coefficients / (values[:, None].clamp(min=0.0) + ridge))
                     errors[row, column, place] += (truth - forecast).square().sum()

@@ -208,7 +208,7 @@ class ForecastingNetwork(nn.Module):
         """
         check_window(self.config, self.linear.weight, x, mask, phase, future, historic, static)
         check_channels(self.config, x.shape[2], series, positions, units)
-        units, positions = (None if given is None else given.to(x.dtype) for given in (units, positions))
+        units, positions = (None if tensor is None else tensor.to(x.dtype) for tensor in (units, positions))
         x, mask = self._observed(x, mask)
         phases = None
         if self.config.cycle_length is not None and phase is not None:

@@ -95,8 +95,8 @@ def regress(x: Tensor, mask: Tensor | None, units: Tensor | None, horizon: int) 
     if counts is None:
         of_channel = error.mean(2)
     else:
-        seen = counts[:, None, L - back :]
-        of_channel = (error * seen).sum(2) / seen.sum(2).clamp(min=1.0)
+        observed = counts[:, None, L - back :]
+        of_channel = (error * observed).sum(2) / observed.sum(2).clamp(min=1.0)
     of_all = of_channel.mean(2, keepdim=True).expand_as(of_channel)
     logs = (torch.stack([of_channel, of_all], 1) + _LEAST_ERROR).log()  # [B, 2, K, C]
     least = logs.amin(2, keepdim=True)
@@ -127,11 +127,11 @@ def _units(x: Tensor, mask: Tensor | None, units: Tensor | None) -> tuple[Tensor
     location, scale = location_scale(x, mask)
     if units is None:
         return location, scale
-    known = ~units.isnan().any(1)
+    has_unit = ~units.isnan().any(1)
     mean, deviation = units.nan_to_num(0.0).unbind(1)
     wide = torch.maximum(deviation, scale / _FAR)
     near = location - torch.minimum(torch.maximum(location - mean, -_FAR * wide), _FAR * wide)
-    return torch.where(known, near, location), torch.where(known, wide, scale)
+    return torch.where(has_unit, near, location), torch.where(has_unit, wide, scale)
 
 
 def carried(z: Tensor, mask: Tensor, remains: float = _REMAINS) -> tuple[Tensor, Tensor]:
@@ -161,27 +161,28 @@ def _solved(gram: Tensor, cross: Tensor, few: int = 1) -> tuple[Tensor, Tensor]:
     dtype, penalty = gram.dtype, _PENALTY * torch.eye(gram.shape[-1], dtype=torch.float64, device=gram.device)
     gram, cross = gram.double() + penalty, cross.double()
     if torch.onnx.is_in_onnx_export():
-        every, some = _eliminated(gram, cross, few)
+        weights, first_weights = _eliminated(gram, cross, few)
     else:
         factor = torch.linalg.cholesky_ex(gram)[0]
-        every = torch.cholesky_solve(cross, factor)
-        some = torch.cholesky_solve(cross[..., :few, :], factor[..., :few, :few])
-    return every.to(dtype), some.to(dtype)
+        weights = torch.cholesky_solve(cross, factor)
+        first_weights = torch.cholesky_solve(cross[..., :few, :], factor[..., :few, :few])
+    return weights.to(dtype), first_weights.to(dtype)
 
 
 def _eliminated(gram: Tensor, cross: Tensor, few: int = 1) -> tuple[Tensor, Tensor]:
     """Both solutions by Gauss and Jordan, a few features at once: steps that ONNX has, most on small matrices."""
     # Positive definite matrices need no pivots.
     size = gram.shape[-1]
-    rest, identity, some = torch.cat([gram, cross], -1), torch.eye(size, dtype=gram.dtype, device=gram.device), cross
+    remaining, first_solution = torch.cat([gram, cross], -1), cross
+    identity = torch.eye(size, dtype=gram.dtype, device=gram.device)
     for first in range(0, size, few):
         width = min(few, size - first)
-        column, rest = rest.split([width, rest.shape[-1] - width], -1)
-        corner, pivot = (part[..., first : first + width, :] for part in (column, rest))
+        column, remaining = remaining.split([width, remaining.shape[-1] - width], -1)
+        corner, pivot = (columns[..., first : first + width, :] for columns in (column, remaining))
         pivot = pivot / corner if width == 1 else _eliminated(corner, pivot)[0]
-        rest = rest - (column - identity[:, first : first + width]) @ pivot
-        some = some if first else pivot[..., -cross.shape[-1] :]
-    return rest, some
+        remaining = remaining - (column - identity[:, first : first + width]) @ pivot
+        first_solution = first_solution if first else pivot[..., -cross.shape[-1] :]
+    return remaining, first_solution
 
 
 def _pooled(
@@ -193,20 +194,20 @@ def _pooled(
     padded = F.pad(z, (neighbours, neighbours))
     # Sums over the rows between these steps make up the four fits: of all and of late rows, to the end and before.
     edges = (lags - 1, before // 2, L // 2, before - 1, L - 1)
-    every = -(-C * L // _MOST_ROWS)
-    parts = [torch.arange(first, last, every, device=z.device) for first, last in pairwise(edges)]
-    ends, lengths = torch.cat(parts), [len(part) * C for part in parts]
+    stride = -(-C * L // _MOST_ROWS)
+    parts = [torch.arange(first, last, stride, device=z.device) for first, last in pairwise(edges)]
+    ends, lengths = torch.cat(parts), [len(times) * C for times in parts]
     rows, target = _rows(padded, ends, lags, C, neighbours).flatten(1, 2), z[:, ends + 1].flatten(1)[..., None]
     weighed = (rows if counts is None else rows * counts[:, ends + 1].flatten(1)[..., None]).mT
     grams = [a @ b for a, b in zip(weighed.split(lengths, 2), rows.split(lengths, 1), strict=True)]
     crosses = [a @ b for a, b in zip(weighed.split(lengths, 2), target.split(lengths, 1), strict=True)]
     gram, cross = torch.stack(grams), torch.stack(crosses)
     spans = ((0, 4), (2, 4), (0, 3), (1, 3))  # all and lately, then the same before the last steps
-    both = torch.stack([gram[first:last].sum(0) for first, last in spans])
+    totals = torch.stack([gram[first:last].sum(0) for first, last in spans])
     sums = torch.stack([cross[first:last].sum(0) for first, last in spans])
-    near, own = _solved(both, sums, lags)  # [4, B, F, 1], [4, B, p, 1]
-    own = F.pad(own, (0, 0, 0, near.shape[2] - lags))
-    weights = torch.stack([own[0], near[0], near[1], own[2], near[2], near[3]], 1).flatten(0, 1)[..., 0]  # [B·6, F]
+    near, alone = _solved(totals, sums, lags)  # [4, B, F, 1], [4, B, p, 1]
+    alone = F.pad(alone, (0, 0, 0, near.shape[2] - lags))
+    weights = torch.stack([alone[0], near[0], near[1], alone[2], near[2], near[3]], 1).flatten(0, 1)[..., 0]  # [B·6, F]
     by_place = [_places(neighbours).index(place) for place in range(2 * neighbours + 1)]
     weights = weights.unflatten(1, (-1, lags))[:, by_place]
     starts = torch.stack([padded[:, L - lags :]] * 3 + [padded[:, before - lags : before]] * 3, 1).flatten(0, 1)
@@ -246,12 +247,12 @@ def _led(z: Tensor, counts: Tensor | None, h: int, back: int, bounds: tuple[Tens
     weights = _solved(torch.cat(grams), torch.cat(crosses))[0][..., 0]  # [2·B, C, 6]
     index, forecasts = torch.cat(read).flatten(1), []
     values = F.pad(torch.cat(starts).flatten(1), (1, 0), value=1.0)  # the constant is read at the beginning
-    one = values[:, :1]
+    first_channel = values[:, :1]
     lowest, highest = (bound.repeat(2, 1) for bound in bounds)
     for _ in range(max(h, back)):
         step = (values.gather(1, index).view_as(weights) * weights).sum(2)
         forecasts.append(torch.minimum(torch.maximum(step, lowest), highest))
-        values = torch.cat([one, values[:, 1 + C :], forecasts[-1]], 1)
+        values = torch.cat([first_channel, values[:, 1 + C :], forecasts[-1]], 1)
     led, tried = torch.stack(forecasts, 1).chunk(2)
     return led[:, :h], tried[:, :back]
 
@@ -320,11 +321,11 @@ def regressions_pay(windows: Windows) -> bool:
     missed = min(((truth - past @ weights) * counts for weights in solutions), key=lambda error: error.square().sum())
     ((inputs, _, _),) = late.batches(len(late))
     x, mask = inputs["x"], inputs["mask"]
-    found = regress(x if mask is None else x.masked_fill(~mask, 0.0), mask, None, h)
-    errors = found.evidence[..., len(NAMES) : 2 * len(NAMES)]
-    usable = torch.tensor(found.usable, device=errors.device)
+    forecasts = regress(x if mask is None else x.masked_fill(~mask, 0.0), mask, None, h)
+    errors = forecasts.evidence[..., len(NAMES) : 2 * len(NAMES)]
+    usable = torch.tensor(forecasts.usable, device=errors.device)
     best = errors.masked_fill(~usable, torch.inf).argmin(2)[..., None, None]
-    chosen = found.forecasts.gather(2, best.expand(-1, -1, 1, found.forecasts.shape[3]))[:, :, 0]
+    chosen = forecasts.forecasts.gather(2, best.expand(-1, -1, 1, forecasts.forecasts.shape[3]))[:, :, 0]
     moved = missed - (truth - (chosen / unit - last)) * counts
     share = ((missed * moved).sum() / moved.square().sum().clamp(min=1e-9)).clamp(0.0, 1.0)
     gain = 1.0 - (missed - share * moved).square().sum() / missed.square().sum().clamp(min=1e-9)

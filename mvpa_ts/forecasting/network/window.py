@@ -64,11 +64,11 @@ class Window(NamedTuple):
         """Mean and deviation of each window; without an observed value, the mean of its whole series."""
         if self.units is None:
             return location_scale(self.x, self.mask)
-        given = self._has_units(self.units)
-        unit = torch.where(given, self.units[:, 1], unit_of_windows(self.x, self.mask))
+        has_units = self._has_units(self.units)
+        unit = torch.where(has_units, self.units[:, 1], unit_of_windows(self.x, self.mask))
         location, scale = location_scale(self.x, self.mask, unit)
         if self.mask is not None:
-            location = torch.where(self.mask.any(1, keepdim=True) | ~given, location, self.units[:, 0])
+            location = torch.where(self.mask.any(1, keepdim=True) | ~has_units, location, self.units[:, 0])
         return location, scale
 
     def series_scale(self, scale: Tensor) -> Tensor:
@@ -117,9 +117,9 @@ def check_window(
         ("historic", historic, (B, L, C, config.feature_sizes.historic)),
         ("static", static, (C, config.feature_sizes.static)),
     ):
-        given = None if tensor is None else tuple(tensor.shape)
-        if given != shape and (shape[-1] or given is not None):
-            raise ValueError(f"{name} must have shape {shape}, got {given}: feature_sizes.{name} is {shape[-1]}")
+        came = None if tensor is None else tuple(tensor.shape)
+        if came != shape and (shape[-1] or came is not None):
+            raise ValueError(f"{name} must have shape {shape}, got {came}: feature_sizes.{name} is {shape[-1]}")
         if tensor is not None:
             check_floats(name, tensor, weight)
 
@@ -139,8 +139,8 @@ def check_channels(
             )
     size = config.position_size
     if (positions is None) != (size == 0) or (positions is not None and positions.shape != (C, size)):
-        given = None if positions is None else tuple(positions.shape)
-        raise ValueError(f"positions must be {(C, size) if size else None} (position_size is {size}), got {given}")
+        shape = None if positions is None else tuple(positions.shape)
+        raise ValueError(f"positions must be {(C, size) if size else None} (position_size is {size}), got {shape}")
     config.check_cost("position_size", C)
     if positions is not None and not torch.compiler.is_compiling() and not bool(positions.isfinite().all()):
         raise ValueError(f"positions must be finite, got {positions.tolist()}")

@@ -173,8 +173,8 @@ def _table(df: Any) -> Any:
             "pd.to_datetime, with dayfirst=True where the day comes first"
         )
     if index.hasnans or index.has_duplicates:
-        what = "none" if index.hasnans else f"{index[index.duplicated()][0]} twice"
-        raise ValueError(f"df must have a date in each row of its index and each once, got {what}: drop the row")
+        problem = "none" if index.hasnans else f"{index[index.duplicated()][0]} twice"
+        raise ValueError(f"df must have a date in each row of its index and each once, got {problem}: drop the row")
     table = table.sort_index()
     return table.reindex(_grid(table.index))
 
@@ -283,13 +283,13 @@ def alarms(scores: np.ndarray, rate: float) -> tuple[np.ndarray, np.ndarray]:
     level, earlier = rate, np.empty(0)
     for row in range(L):
         # The row itself is not among the scores that it is compared with.
-        given = np.isfinite(scores[row])
-        if given.any() and len(earlier) + 1 >= 1.0 / rate:
+        scored = np.isfinite(scores[row])
+        if scored.any() and len(earlier) + 1 >= 1.0 / rate:
             usable = max(level, 1.0 / (len(earlier) + 1))
             threshold[row] = np.quantile(earlier, 1.0 - usable, method="weibull")
-            anomaly[row] = given & (scores[row] > threshold[row])
-            missed = rate - anomaly[row][given].mean()
-            level += _FOLLOW * rate * missed * np.sqrt(given.sum())
+            anomaly[row] = scored & (scores[row] > threshold[row])
+            missed = rate - anomaly[row][scored].mean()
+            level += _FOLLOW * rate * missed * np.sqrt(scored.sum())
             level = float(np.clip(level, _LEVELS[0] * rate, _LEVELS[1] * rate))
-        earlier = np.concatenate([earlier, scores[row][given]])
+        earlier = np.concatenate([earlier, scores[row][scored]])
     return anomaly, threshold

@@ -69,15 +69,16 @@ class PanelAttention(nn.Module):
         heads = len(query) if x.is_cuda else max(1, _LOGITS // (step * x.shape[2] * key.shape[1]))
         out = torch.empty_like(query)
         for head, first in product(range(0, len(query), heads), range(0, last, step)):
-            some, here = slice(head, head + heads), slice(first, first + step)
-            mask = time[some, here] if channel is None else time[some, here] + channel[some, here]
-            mask = mask if hidden is None else mask + hidden[some]
+            of_head = slice(head, head + heads)
+            block = of_head, slice(first, first + step)
+            mask = time[block] if channel is None else time[block] + channel[block]
+            mask = mask if hidden is None else mask + hidden[of_head]
             mask = mask.expand(*mask.shape[:3], T, x.shape[2]).flatten(3, 4).flatten(1, 2).to(key.dtype)
-            queries = query[some, here].flatten(1, 2)[None]
+            queries = query[block].flatten(1, 2)[None]
             attended = F.scaled_dot_product_attention(
-                queries, key[None, some], value[None, some], mask[None], scale=1.0
+                queries, key[None, of_head], value[None, of_head], mask[None], scale=1.0
             )
-            out[some, here] = attended[0].unflatten(1, (-1, x.shape[2]))
+            out[block] = attended[0].unflatten(1, (-1, x.shape[2]))
         out = rearrange(out, "(b h) t c d -> b t c (h d)", h=self.num_heads)
         return self.out(rearrange(out, "(b c) t 1 d -> b t c d", b=B) if alone else out)
 

@@ -247,8 +247,8 @@ class BaseForecaster(nn.Module):
         alone = torch.zeros_like(mask[:, 0])
         if not (self.training or torch.compiler.is_compiling()):  # a graph is for panels that reach the last step
             # A last value that is far off says no more than a missing one.
-            seen = mask[:, -self.farthest :] & ~spikes(x[:, -self.farthest :], mask[:, -self.farthest :])
-            stopped = seen.any(2).flip(1).to(torch.uint8).argmax(1)  # steps ago that each panel stopped
+            observed = mask[:, -self.farthest :] & ~spikes(x[:, -self.farthest :], mask[:, -self.farthest :])
+            stopped = observed.any(2).flip(1).to(torch.uint8).argmax(1)  # steps ago that each panel stopped
             if stopped.any():
                 # Nobody knows how it went on since then: that is forecast, too.
                 forecast = x.new_empty(len(x), horizon, C, len(levels))
@@ -259,18 +259,18 @@ class BaseForecaster(nn.Module):
                         season=seasons[panels], levels=levels,
                     )[:, steps:]  # fmt: skip
                 return forecast
-            alone = left_alone(seen, self.reach(seasons))
+            alone = left_alone(observed, self.reach(seasons))
         # Neighbours of a line stay together where the panel is read in groups.
         along = torch.arange(C) if positions is None or positions.shape[1] > 1 else positions[:, 0].argsort(stable=True)
         groups = along.tensor_split(math.ceil(C / MOST_SERIES))
         # Windows do not see one another: so many go together that memory stays small.
-        apart = 1 if torch.compiler.is_compiling() else math.ceil(len(x) * len(groups[0]) / MOST_SERIES)
-        windows = torch.arange(len(x)).tensor_split(min(apart, len(x)))
+        number = 1 if torch.compiler.is_compiling() else math.ceil(len(x) * len(groups[0]) / MOST_SERIES)
+        windows = torch.arange(len(x)).tensor_split(min(number, len(x)))
         forecasts = []
         for group in groups:
             at = None if positions is None else positions[group]
-            parts = [(x[some][..., group], mask[some][..., group], seasons[some]) for some in windows]
-            of_windows = [self._of_group(*part, horizon, at, levels) for part in parts]
+            parts = [(x[batch][..., group], mask[batch][..., group], seasons[batch]) for batch in windows]
+            of_windows = [self._of_group(*window, horizon, at, levels) for window in parts]
             forecasts.append(torch.cat(of_windows))
         forecast = torch.cat(forecasts, dim=2)[:, :, along.argsort()]
         if not torch.compiler.is_compiling() and alone.any():
@@ -336,8 +336,8 @@ class BaseForecaster(nn.Module):
             if week := week_of(steps):
                 calendar[panels] = annual_season(history, observed, horizon, week)
             for cycle in cycles_of(steps):
-                rest = history - calendar[panels, : x.shape[1]]
-                calendar[panels] += cycle_profile(rest, observed, horizon, cycle)
+                remainder = history - calendar[panels, : x.shape[1]]
+                calendar[panels] += cycle_profile(remainder, observed, horizon, cycle)
         return calendar
 
     def _at_one_resolution(
@@ -352,7 +352,7 @@ class BaseForecaster(nn.Module):
         reading = reading.with_upside_down()
         at_once = max(1, _TOKENS // (x.shape[2] * (self.history_tokens + horizon // self.config.patch_length)))
         windows = torch.arange(2 * len(x), device=x.device).split(at_once)
-        upright, turned = torch.cat([self.forecast(reading.of(some))[:, :horizon] for some in windows]).chunk(2)
+        upright, turned = torch.cat([self.forecast(reading.of(batch))[:, :horizon] for batch in windows]).chunk(2)
         return 0.5 * (upright - turned.flip(3)), share
 
     @torch.no_grad()
@@ -392,15 +392,15 @@ class BaseForecaster(nn.Module):
         T = simple.shape[3] // P
         patches = rearrange(simple.asinh(), "b c k (t p) -> b t c (k p)", p=P)
         about = self.embed_features(reading.features)[:, None]
-        values, seen = reading.values, reading.real
+        values, observed = reading.values, reading.real
         if not torch.compiler.is_compiling():
             # Tokens that no series has cost time and say nothing.
-            first = int(seen.any(2).any(0).to(torch.uint8).argmax())
-            values, seen = values[:, first:], seen[:, first:]
+            first = int(observed.any(2).any(0).to(torch.uint8).argmax())
+            values, observed = values[:, first:], observed[:, first:]
         history = self.embed_history(values) + about
         later = torch.arange(T, device=simple.device).clamp(max=config.most_patches - 1)
         x = torch.cat([history, self.embed_simple(patches) + about + self.place[later][:, None]], dim=1)
-        real = F.pad(seen, (0, 0, 0, T), value=True)
+        real = F.pad(observed, (0, 0, 0, T), value=True)
         for index, block in enumerate(self.blocks, 1):  # the last is asked for the horizon only
             x = block(x, real, reading.rows, T if index == len(self.blocks) else None)
         out = self.norm(x).to(simple.dtype)
@@ -414,8 +414,8 @@ class BaseForecaster(nn.Module):
             middle = (share.repeat_interleave(config.chunk_length, dim=3) * simple).sum(2)
             middle = middle + unit * rearrange(self.correction(out), "b t c p -> b c (t p)")
             step = torch.arange(middle.shape[2], device=middle.device).clamp(max=reading.trust.shape[2] - 1)
-            apart = simple[:, :, -R:] - middle[:, :, None]
-            middle = middle + (reading.trust[:, None, :, step] * apart).sum(2)
+            difference = simple[:, :, -R:] - middle[:, :, None]
+            middle = middle + (reading.trust[:, None, :, step] * difference).sum(2)
             steps = reading.width[..., None] * F.softplus(
                 rearrange(self.spread(out), "b t c (p q) -> b c (t p) q", q=Q - 1)
             )
@@ -436,16 +436,7 @@ class BaseForecaster(nn.Module):
         if not torch.compiler.is_compiling():
             begin = min(int(mask.to(torch.uint8).argmax(1).min()), max(0, x.shape[1] - 2 * max(self.origins)))
             x, mask = x[:, begin:], mask[:, begin:]
-        L = x.shape[1]
-        values, first = filled(x, mask)
-        if channels > 1 and not (self.training or torch.compiler.is_compiling()):
-            values, seen = (rearrange(tensor, "(b c) l -> b c l", c=channels) for tensor in (values, mask))
-            values = carried_on(values, seen).flatten(0, 1)
-        periods, strength = simple_forecasts.seasons_of_panel(values, first, channels, hint)
-        later = torch.arange(L, device=x.device) > first[:, None]
-        if torch.compiler.is_compiling() or (later & ~mask).any():
-            values = between(values, mask, periods)  # in which seasons show better
-            periods, strength = simple_forecasts.seasons_of_panel(values, first, channels, hint)
+        values, first, periods, strength = self._completed(x, mask, channels, hint)
         near = min(horizon, max(self.origins))
         # What was not observed is no truth: where a sensor has failed, its last value repeats and would look right.
         counted = values.masked_fill(~mask, torch.nan)
@@ -453,15 +444,15 @@ class BaseForecaster(nn.Module):
         related = self._related(values, mask, first, periods, strength, channels, horizon, place)
         # One call for the forecast and for those from earlier origins, whose histories end earlier and begin later.
         if near == horizon:
-            every = self._tried(values, first, periods, hint, (0, *self.origins), horizon)
-            ahead, past = every[0], every[1:]
+            forecasts = self._tried(values, first, periods, hint, (0, *self.origins), horizon)
+            ahead, past = forecasts[0], forecasts[1:]
         else:
             ahead = self._tried(values, first, periods, hint, (0,), horizon)[0]
             past = self._tried(values, first, periods, hint, self.origins, near)
         ahead = torch.cat([ahead, related[0]], 1)
         past = torch.cat([past, related[1:, ..., :near]], 2)
         errors = (past - truth[:, :, None]).abs()  # [O, N, K, near]
-        enough = L - first >= 2 * torch.tensor(self.origins, device=x.device)[:, None] + 4
+        enough = x.shape[1] - first >= 2 * torch.tensor(self.origins, device=x.device)[:, None] + 4
         errors = errors.masked_fill(~enough[..., None, None], torch.nan)
         pooled = rearrange(errors, "o n k (s p) -> o n k s p", p=config.chunk_length).nanmean(4).nanmean(0)
         overall = errors.nanmean(3)  # [O, N, K]
@@ -470,16 +461,8 @@ class BaseForecaster(nn.Module):
         best = pooled.amin(1, keepdim=True)
         relative = ((pooled + 1e-3).log() - (best + 1e-3).log()).nan_to_num(0.0)
         unit = best.mean(2)
-        change, growth = change_since_end(counted, periods, near, max(self.origins))
-        factor = season_spread(longer, torch.where(periods[:, :1] > 1, periods[:, :1], periods[:, -1:]), horizon)
-        # Errors were tried at some times of the season, which may be surer than those to come.
         compared = truth.masked_fill(~enough[..., None], torch.nan)
-        begun = longer.shape[1]
-        times = self._from_origins(factor[:, :begun], near)
-        tried = times.masked_fill(compared.isnan(), torch.nan).nanmean((0, 2))[:, None]
-        width = torch.where(unit.isnan(), change, unit * growth / tried.nan_to_num(1.0).clamp(min=_LEAST_TRIED))
-        unit, width = (error.nan_to_num(0.5, posinf=0.5).clamp(0.02, 2.0) for error in (unit, width))
-        width = (width * factor[:, begun:]).clamp(min=1e-3)
+        unit, width = self._usual_errors(unit, counted, longer, periods, compared, horizon)
         features = [
             rearrange((overall + 1e-3).log(), "o n k -> n (o k)"),
             enough.mT.to(x.dtype),
@@ -495,10 +478,42 @@ class BaseForecaster(nn.Module):
         relative = F.pad(relative, (0, chunks - relative.shape[2]), mode="replicate")
         return ahead, relative, torch.cat(features, dim=1).nan_to_num(0.0), unit, width, trust
 
+    def _completed(self, x: Tensor, mask: Tensor, channels: int, hint: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Histories [N, L] without gaps, their first observed step, their seasons and how strong these are."""
+        values, first = filled(x, mask)
+        if channels > 1 and not (self.training or torch.compiler.is_compiling()):
+            values, observed = (rearrange(tensor, "(b c) l -> b c l", c=channels) for tensor in (values, mask))
+            values = carried_on(values, observed).flatten(0, 1)
+        periods, strength = simple_forecasts.seasons_of_panel(values, first, channels, hint)
+        later = torch.arange(x.shape[1], device=x.device) > first[:, None]
+        if torch.compiler.is_compiling() or (later & ~mask).any():
+            values = between(values, mask, periods)  # in which seasons show better
+            periods, strength = simple_forecasts.seasons_of_panel(values, first, channels, hint)
+        return values, first, periods, strength
+
+    def _usual_errors(
+        self, unit: Tensor, counted: Tensor, longer: Tensor, periods: Tensor, compared: Tensor, horizon: int
+    ) -> tuple[Tensor, Tensor]:
+        """The best simple forecast's error [N, 1], within limits, and the width of intervals at each step, [N, h].
+
+        `counted` [N, L] and `longer` are histories with NaN where nothing was observed, `compared` [O, N, near] the
+        values that forecasts from the origins were compared with.
+        """
+        near = compared.shape[2]
+        change, growth = change_since_end(counted, periods, near, max(self.origins))
+        factor = season_spread(longer, torch.where(periods[:, :1] > 1, periods[:, :1], periods[:, -1:]), horizon)
+        history, ahead = factor.split([longer.shape[1], factor.shape[1] - longer.shape[1]], 1)
+        # Errors were tried at some times of the season, which may be surer than those to come.
+        times = self._from_origins(history, near)
+        tried = times.masked_fill(compared.isnan(), torch.nan).nanmean((0, 2))[:, None]
+        width = torch.where(unit.isnan(), change, unit * growth / tried.nan_to_num(1.0).clamp(min=_LEAST_TRIED))
+        unit, width = (error.nan_to_num(0.5, posinf=0.5).clamp(0.02, 2.0) for error in (unit, width))
+        return unit, (width * ahead).clamp(min=1e-3)
+
     def _from_origins(self, x: Tensor, near: int) -> Tensor:
         """So many steps of x [N, L] as a trial from each origin forecasts them, [O, N, near]; NaN beyond the last."""
-        parts = (x[:, x.shape[1] - back :][:, :near] for back in self.origins)
-        return torch.stack([F.pad(part, (0, near - part.shape[1]), value=torch.nan) for part in parts])
+        trials = (x[:, x.shape[1] - back :][:, :near] for back in self.origins)
+        return torch.stack([F.pad(steps, (0, near - steps.shape[1]), value=torch.nan) for steps in trials])
 
     @staticmethod
     def _tried(
@@ -554,9 +569,9 @@ class BaseForecaster(nn.Module):
         usable = torch.where(strong, period, 1)
         shape = season_shape(values[:, : L - tried], first.clamp(max=L - tried - 1), usable, tried + horizon)
         shape = torch.where(strong, shape, 0.0)
-        apart = rearrange(values - shape[:, :L], "(b c) l -> b c l", c=channels)
+        deseasonalised = rearrange(values - shape[:, :L], "(b c) l -> b c l", c=channels)
         observed = rearrange(mask, "(b c) l -> b c l", c=channels)
-        forecasts = relations.relation_forecasts(apart, observed, self.origins, horizon, order)
+        forecasts = relations.relation_forecasts(deseasonalised, observed, self.origins, horizon, order)
         forecasts = rearrange(forecasts, "o b c k h -> o (b c) k h")
         # From origins before the beginning nothing is asked.
         steps = [shape[:, max(0, L - back) :][:, :horizon] for back in (0, *self.origins)]

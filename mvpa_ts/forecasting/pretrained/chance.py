@@ -106,9 +106,9 @@ def _stays(x: Tensor) -> bool:
     kept = (changed[:-1] & ~changed[1:]).sum()
     if kept + 1 < _KEPT * (changed[:-1].sum() + 1):
         return False
-    apart = _apart(x)
+    differences = _apart(x)
     in_time = ((change - _earlier(change)).abs() - change.abs()).nansum(1) < 0.0
-    return not ((apart < _COMING_BACK * apart.cummax(0).values).any() or in_time[1:].any())
+    return not ((differences < _COMING_BACK * differences.cummax(0).values).any() or in_time[1:].any())
 
 
 def _apart(x: Tensor) -> Tensor:
@@ -153,8 +153,8 @@ def _at_lags(x: Tensor, others: Tensor) -> Tensor:
 
 def _standardised(x: Tensor) -> Tensor:
     """Deviations from the mean over the last axis; what is missing has none."""
-    apart = x - x.nanmean(-1, keepdim=True)
-    return (apart / apart.square().nanmean(-1, keepdim=True).sqrt()).nan_to_num(0.0, posinf=0.0, neginf=0.0)
+    deviation = x - x.nanmean(-1, keepdim=True)
+    return (deviation / deviation.square().nanmean(-1, keepdim=True).sqrt()).nan_to_num(0.0, posinf=0.0, neginf=0.0)
 
 
 def _of_paths(x: Tensor, draws: Tensor, levels: Sequence[float]) -> Tensor:
@@ -163,7 +163,7 @@ def _of_paths(x: Tensor, draws: Tensor, levels: Sequence[float]) -> Tensor:
     sizes = change[change != 0.0]
     often = (len(sizes) + 0.5) / len(x)
     upwards = ((sizes > 0.0).sum() + 1) / (len(sizes) + 2)
-    happens, which, direction = draws
-    size = sizes.abs().float()[(which * len(sizes)).long()]
+    happens, draw, direction = draws
+    size = sizes.abs().float()[(draw * len(sizes)).long()]
     paths = (torch.where(direction < upwards, size, -size) * (happens < often)).cumsum(1)
     return x[-1] + paths.quantile(paths.new_tensor(levels), dim=0, interpolation="nearest").mT.double()

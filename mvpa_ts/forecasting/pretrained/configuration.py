@@ -40,9 +40,9 @@ class BaseConfig:
         keep_whole(self, 1, "lookback", "patch_length", "chunk_length", "most_patches", "dim", "num_heads", "mlp_dim")
         if not self.blocks or set(self.blocks) - {"t", "p"}:
             raise ValueError(f"blocks must be letters 't' (time) and 'p' (panel), got {self.blocks!r}")
-        for name, of in (("lookback", "patch_length"), ("patch_length", "chunk_length"), ("dim", "num_heads")):
-            if getattr(self, name) % getattr(self, of):
-                raise ValueError(f"{name} ({getattr(self, name)}) must be a multiple of {of} ({getattr(self, of)})")
+        for name, unit in (("lookback", "patch_length"), ("patch_length", "chunk_length"), ("dim", "num_heads")):
+            if getattr(self, name) % getattr(self, unit):
+                raise ValueError(f"{name} ({getattr(self, name)}) must be a multiple of {unit} ({getattr(self, unit)})")
 
 
 def mvpa_forecaster_base(**changes: Any) -> BaseConfig:

@@ -97,8 +97,8 @@ def _lagged(x: Tensor, lag: Tensor) -> Tensor:
 
 def _memory(z: Tensor, features: Tensor, lags: Tensor, counted: Tensor) -> Tensor:
     """Weights of the series' own lags, [N, 4], beside the covariates."""
-    own = torch.cat([_lagged(z[..., None], lag) for lag in lags.unbind(1)], 2)
-    rows = torch.cat([own, features, torch.ones_like(own[..., :1])], 2)
+    lagged = torch.cat([_lagged(z[..., None], lag) for lag in lags.unbind(1)], 2)
+    rows = torch.cat([lagged, features, torch.ones_like(lagged[..., :1])], 2)
     weighted = rows * counted[..., None]
     gram = weighted.mT @ rows
     size = 0.01 * counted.sum(1)[:, None, None] + 1e-3
@@ -122,14 +122,14 @@ def _fitted(white: Tensor, features: Tensor, counted: Tensor) -> tuple[Tensor, T
     white = (white - (white * counted).sum(1, keepdim=True) / total) * counted
     size = features.square().sum(1).mean(1).clamp(min=1e-9)
     gram, cross = features.mT @ features, features.mT @ white[..., None]
-    every, predictions = [], []
+    effects, predictions = [], []
     for penalty in PENALTIES:
         damped = gram + (penalty * size)[:, None, None] * torch.eye(gram.shape[1], device=gram.device)
         weights = torch.linalg.solve(damped, cross)
         leverage = (features * torch.linalg.solve(damped, features.mT).mT).sum(2) + counted / total
         # What each row's value would be by all the others (Allen, 1974).
         predictions.append(white - (white - (features @ weights)[..., 0]) / (1.0 - leverage).clamp(min=1e-3))
-        every.append(weights[..., 0])
+        effects.append(weights[..., 0])
     others = torch.stack(predictions) * counted
     best = (white - others).square().sum(2).argmin(0)[None, :, None]
     chosen = others.gather(0, best.expand(1, -1, L))[0]
@@ -138,5 +138,5 @@ def _fitted(white: Tensor, features: Tensor, counted: Tensor) -> tuple[Tensor, T
     error = ((white - share[:, None] * chosen).square().sum(1) / total[:, 0] / power).sqrt()
     # Shrunk by how sure it is, to nothing where it might as well be zero.
     sure = (1.0 - (_CLEAR * error / share.abs().clamp(min=1e-9)).square()).clamp(min=0.0)
-    weights = torch.stack(every).gather(0, best.expand(1, -1, features.shape[2]))[0]
+    weights = torch.stack(effects).gather(0, best.expand(1, -1, features.shape[2]))[0]
     return weights, (share * sure).clamp(0.0, 1.0)

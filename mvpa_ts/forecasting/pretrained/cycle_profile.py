@@ -44,12 +44,13 @@ def cycle_profile(x: Tensor, mask: Tensor, horizon: int, cycle: int) -> Tensor:
         return x.new_zeros(B, L + horizon, C)
     start = L - K * cycle
     cycles, seen = (
-        rearrange(of[:, start:].double(), "b (k s) c -> (b c) k s", s=cycle) for of in (x.masked_fill(~mask, 0.0), mask)
+        rearrange(tensor[:, start:].double(), "b (k s) c -> (b c) k s", s=cycle)
+        for tensor in (x.masked_fill(~mask, 0.0), mask)
     )
-    known = seen.mean(2, keepdim=True) > 0.5
-    values = _without_trend(cycles, seen, known)
+    usable = seen.mean(2, keepdim=True) > 0.5
+    values = _without_trend(cycles, seen, usable)
     if cycle % 7 == 0:
-        days, of_days = (rearrange(of, "n k (d s) -> n (k d) s", d=7) for of in (values, seen))
+        days, of_days = (rearrange(tensor, "n k (d s) -> n (k d) s", d=7) for tensor in (values, seen))
         level = days.sum(2, keepdim=True) / of_days.sum(2, keepdim=True).clamp(min=1.0)
         day = ((days - level) * of_days).sum(1) / of_days.sum(1).clamp(min=1.0)
         values = (values - day.repeat(1, 7)[:, None]) * seen
@@ -57,9 +58,9 @@ def cycle_profile(x: Tensor, mask: Tensor, horizon: int, cycle: int) -> Tensor:
 
     ahead = min(horizon, cycle // 2)
     # As many are tried whatever stands before the first step of a series.
-    tried = known[:, _FIRST:] & (known.cumsum(1)[:, _FIRST - 1 : -1] >= _FIRST)
+    tried = usable[:, _FIRST:] & (usable.cumsum(1)[:, _FIRST - 1 : -1] >= _FIRST)
     compared = seen[:, _FIRST:] * seen[:, _FIRST:].roll(-ahead, 2) * tried
-    predicted, change = (of.roll(-ahead, 2) - of for of in (means[:, _FIRST - 1 : -1], values[:, _FIRST:]))
+    predicted, change = (tensor.roll(-ahead, 2) - tensor for tensor in (means[:, _FIRST - 1 : -1], values[:, _FIRST:]))
     agreement, size = predicted * change * compared, predicted.square() * compared
     number, agreement, size = tried.sum(1), _with_panel(agreement, values, C), _with_panel(size, values, C)
     lately = agreement[:, -1, cycle // 2 :].sum(1) / size[:, -1, cycle // 2 :].sum(1).clamp(min=1e-12)

@@ -39,19 +39,19 @@ def direct_regression(x: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Te
     fewest = sum(number * width for number, width in MEANS)
     if fewest + horizon >= L:
         return x.new_zeros(B, horizon, C), x.new_ones(B, horizon, C), x.new_zeros(B, C)
-    rows, observed = (rearrange(of, "b l c -> (b c) l") for of in (x, mask))
-    seen = observed.double()
-    values, location, scale = standardised(filled(rows, observed)[0].double(), seen)
+    rows, observed = (rearrange(tensor, "b l c -> (b c) l") for tensor in (x, mask))
+    counts = observed.double()
+    values, location, scale = standardised(filled(rows, observed)[0].double(), counts)
 
-    more = max(0, L // 4 - horizon - fewest) // MEANS[-1][1]
-    numbers = MEANS[0][0], MEANS[1][0], min(MEANS[2][0] + more, MOST_LONG_MEANS)
+    more_means = max(0, L // 4 - horizon - fewest) // MEANS[-1][1]
+    numbers = MEANS[0][0], MEANS[1][0], min(MEANS[2][0] + more_means, MOST_LONG_MEANS)
     sizes = [size for number, (_, size) in zip(numbers, MEANS, strict=True) for _ in range(number)]
     edges = torch.tensor([0, *accumulate(sizes)], device=x.device)  # steps before the end of a window's past
     reach = sum(sizes)
     stride = -(-(L - reach - horizon + 1) // WINDOWS)
     ends = torch.arange(L - horizon, reach - 1, -stride, device=x.device).flip(0)
     past, level = _features(values, ends, edges)
-    counted = F.pad(seen.cumsum(1), (1, 0))
+    counted = F.pad(counts.cumsum(1), (1, 0))
     weight = (counted[:, ends + horizon] - counted[:, ends - reach]) / (reach + horizon)
     weight = weight.masked_fill(weight < 0.5, 0.0)[..., None]  # [N, W, 1]
 
@@ -77,14 +77,14 @@ def direct_regression(x: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Te
     forecast, error = torch.cat(forecasts, 2), torch.cat(errors, 1)
     # Where a series lately went elsewhere, as after a shift, it is not as its history says.
     since = origins[1:, None] + torch.arange(horizon, device=x.device)
-    passed = (since < L) * seen[:, since.clamp(max=L - 1)]
+    passed = (since < L) * counts[:, since.clamp(max=L - 1)]
     missed = ((values[:, since.clamp(max=L - 1)] - forecast[:, 1:]) / error[:, None]).square() * passed
     lately = missed.sum((1, 2)) / passed.sum((1, 2)).clamp(min=1.0)
     forecast, error = forecast[:, 0], error * (0.5 * lately[:, None]).clamp(min=1.0)
     horizons = (weight.sum((1, 2)) * stride / horizon).view(B, C).to(x)
     certainty = horizons.square() / (horizons.square() + HALF_CERTAIN**2)
     forecast, error = (
-        rearrange(of.to(x), "(b c) h -> b h c", c=C) for of in (forecast * scale + location, error * scale)
+        rearrange(tensor.to(x), "(b c) h -> b h c", c=C) for tensor in (forecast * scale + location, error * scale)
     )
     return forecast, error, certainty
 

@@ -33,31 +33,31 @@ def between(x: Tensor, observed: Tensor, periods: Tensor) -> Tensor:
     """Series [N, L] whose gaps between observed steps are filled from steps beside them, or seasons [N, p] apart."""
     step = torch.arange(x.shape[1], device=x.device)
     # A value or season on one side alone would leave out how far the series rises until then.
-    apart, count = step * observed, observed.sum(1, keepdim=True).clamp(min=1)
-    apart = (step - apart.sum(1, keepdim=True) / count) * observed
-    slope = (apart * x).sum(1, keepdim=True) / apart.square().sum(1, keepdim=True).clamp(min=1.0)
-    rest = x - slope * step
+    time, count = step * observed, observed.sum(1, keepdim=True).clamp(min=1)
+    time = (step - time.sum(1, keepdim=True) / count) * observed
+    slope = (time * x).sum(1, keepdim=True) / time.square().sum(1, keepdim=True).clamp(min=1.0)
+    detrended = x - slope * step
     last = torch.where(observed, step, -1).cummax(1).values
     following = torch.where(observed, step, x.shape[1]).flip(1).cummin(1).values.flip(1)
     gap = (last >= 0) & (following < x.shape[1]) & ~observed
     sides = (F.pad(last, (1, 0), value=-1)[:, :-1], F.pad(following, (0, 1), value=x.shape[1])[:, 1:])
-    ways = [_of_both(rest, *sides)]
+    interpolations = [_of_both(detrended, *sides)]
     seasons = torch.arange(1, 1 + _SEASONS, device=x.device)[:, None, None]
     for period in periods.T[..., None]:
         places = [_nearest(observed, step + sign * period * seasons) for sign in (-1, 1)]
-        ways.append(torch.where(period > 1, _of_both(rest, *places), torch.nan))
-    guesses = torch.stack(ways)
-    errors = (guesses - rest).abs().masked_fill(~observed, torch.nan).nanmean(2)
+        interpolations.append(torch.where(period > 1, _of_both(detrended, *places), torch.nan))
+    guesses = torch.stack(interpolations)
+    errors = (guesses - detrended).abs().masked_fill(~observed, torch.nan).nanmean(2)
     best = errors.nan_to_num(torch.inf).argmin(0)
     chosen = guesses.gather(0, best[None, :, None].expand(1, -1, x.shape[1]))[0]
-    return torch.where(gap, torch.where(chosen.isnan(), ways[0], chosen) + slope * step, x)
+    return torch.where(gap, torch.where(chosen.isnan(), interpolations[0], chosen) + slope * step, x)
 
 
 def _nearest(observed: Tensor, places: Tensor) -> Tensor:
     """The first observed of some places [k, N, L] of each step, −1 where none is."""
     inside = (places >= 0) & (places < observed.shape[1])
-    seen = inside & observed.expand(places.shape).gather(2, places.clamp(0, observed.shape[1] - 1))
-    return torch.where(seen.any(0), places.gather(0, seen.to(torch.uint8).argmax(0, keepdim=True))[0], -1)
+    usable = inside & observed.expand(places.shape).gather(2, places.clamp(0, observed.shape[1] - 1))
+    return torch.where(usable.any(0), places.gather(0, usable.to(torch.uint8).argmax(0, keepdim=True))[0], -1)
 
 
 def _of_both(x: Tensor, before: Tensor, after: Tensor) -> Tensor:
@@ -125,8 +125,8 @@ def change_since_end(x: Tensor, periods: Tensor, horizon: int, farthest: int) ->
     missing, longest = (L - 1 - last)[:, None], ((last - first) // 2).clamp(min=1)[:, None]
     # Trials see only what is observed, so those of a series that stopped err as little as over a shorter way.
     changes = []
-    for apart in (missing + 1 + horizon // 2, 1 + (farthest - missing).clamp(0, horizon) // 2):
-        lags = torch.cat([apart, ((apart / seasons).ceil() * seasons).long()], 1)
+    for distance in (missing + 1 + horizon // 2, 1 + (farthest - missing).clamp(0, horizon) // 2):
+        lags = torch.cat([distance, ((distance / seasons).ceil() * seasons).long()], 1)
         before = step - torch.minimum(lags, longest)[..., None]  # [M, 1 + p, L]
         earlier = x[:, None].expand(before.shape).gather(2, before.clamp(min=0))
         change = (x[:, None] - earlier).abs().masked_fill(before < 0, torch.nan).nanmean(2)
@@ -141,18 +141,18 @@ def _carried_on(x: Tensor, observed: Tensor, others: Tensor, gap: Tensor, first:
     # The trial ends with the last observed step: all is moved there.
     moved = (step - gap[:, None]).clamp(min=0)
     inside = step >= gap[:, None]
-    before, seen = x.gather(1, moved), observed.gather(1, moved) & inside
+    before, counted = x.gather(1, moved), observed.gather(1, moved) & inside
     beside = others.gather(2, moved[:, None].expand_as(others)) * inside[:, None]
     missing = torch.minimum(gap, (L - gap - first) // 3).clamp(min=1)
-    tried = seen & (step >= L - missing[:, None])
+    tried = counted & (step >= L - missing[:, None])
     last_value = before.gather(1, (L - 1 - missing)[:, None])
-    known = torch.where(step >= L - missing[:, None], last_value, before)
-    trials = torch.stack([_regression(known, seen, beside, missing, x.new_full(gap.shape, p)) for p in PENALTIES])
+    history = torch.where(step >= L - missing[:, None], last_value, before)
+    trials = torch.stack([_regression(history, counted, beside, missing, x.new_full(gap.shape, p)) for p in PENALTIES])
     errors = ((trials - before).square() * tried).sum(2)
     best = errors.argmin(0)
     trial = trials.gather(0, best[None, :, None].expand(1, -1, L))[0]
-    missed, apart = ((part - last_value).clamp(-_MOST, _MOST) * tried for part in (before, trial))
-    share = (missed * apart).sum(1) / (apart.square().sum(1) + 1e-3 * tried.sum(1).clamp(min=1))
+    missed, predicted = ((series - last_value).clamp(-_MOST, _MOST) * tried for series in (before, trial))
+    share = (missed * predicted).sum(1) / (predicted.square().sum(1) + 1e-3 * tried.sum(1).clamp(min=1))
     regression = _regression(x, observed, others, gap, x.new_tensor(PENALTIES)[best])
     return x + share.clamp(0.0, 1.0)[:, None] * (regression - x)
 
@@ -182,8 +182,8 @@ def _regression(x: Tensor, observed: Tensor, others: Tensor, gap: Tensor, penalt
 
 def _features(padded: Tensor, beside: Tensor, rows: Tensor, ahead: int) -> Tensor:
     """Own lags, and the others' steps around each row, [M, R, F]; both are padded by `LAGS` in front."""
-    own = padded[:, LAGS + rows[:, None] - torch.arange(1, LAGS + 1, device=rows.device)]
+    past = padded[:, LAGS + rows[:, None] - torch.arange(1, LAGS + 1, device=rows.device)]
     around = beside[:, :, LAGS + rows[:, None] + ahead - torch.arange(LAGS + ahead, device=rows.device)]
     # With the others shrunk away, the last value is what stays.
-    own = torch.cat([torch.ones_like(own[..., :1]), own[..., :1], own[..., 1:] - own[..., :1]], 2)
-    return torch.cat([own, around.movedim(1, 2).flatten(2)], 2)
+    past = torch.cat([torch.ones_like(past[..., :1]), past[..., :1], past[..., 1:] - past[..., :1]], 2)
+    return torch.cat([past, around.movedim(1, 2).flatten(2)], 2)

@@ -70,9 +70,9 @@ class PowerTransform(NamedTuple):
 def _skewness(x: Tensor, mask: Tensor) -> Tensor:
     """Size of the skewness of each series, [B, C]; 0 without a spread."""
     number = mask.sum(1).clamp(min=1)
-    apart = (x - (x * mask).sum(1, keepdim=True) / number[:, None]) * mask
-    spread = apart.square().sum(1) / number
-    return ((apart**3).sum(1) / number).abs() / spread.clamp(min=1e-12) ** 1.5
+    deviation = (x - (x * mask).sum(1, keepdim=True) / number[:, None]) * mask
+    spread = deviation.square().sum(1) / number
+    return ((deviation**3).sum(1) / number).abs() / spread.clamp(min=1e-12) ** 1.5
 
 
 def _from_level(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -180,10 +180,10 @@ def forecast_quantiles(
     # Hosts pad windows of the training beyond the end of a series with zeros, which nobody gave.
     warned = None if training else names
     if sign.any():
-        asked = sorted({*levels, 0.5})
-        forecast = ahead(x, mask, levels=asked, names=warned)
+        wanted = sorted({*levels, 0.5})
+        forecast = ahead(x, mask, levels=wanted, names=warned)
         steps = ahead(*with_steps(x, mask, sign), levels=LEVELS, names=None)
-        forecast = added_up(forecast, steps, x[:, -1], sign, asked)[..., [asked.index(level) for level in levels]]
+        forecast = added_up(forecast, steps, x[:, -1], sign, wanted)[..., [wanted.index(level) for level in levels]]
     else:
         forecast = ahead(x, mask, levels=levels, names=warned)
     if not training:  # what is rounded has no gradient
@@ -215,7 +215,7 @@ def _ahead(
         with torch.no_grad():
             effects = _effects(x, mask, future, horizon, names)
         x = (x - effects[:, :L]).masked_fill(~mask, 0.0)
-    every = 1
+    stride = 1
     if historic is not None and historic.shape[3:] != (0,):
         if historic.ndim != 4 or historic.shape[:3] != x.shape:
             B, _, C = x.shape
@@ -225,11 +225,11 @@ def _ahead(
                 "historic must be left out with positions: covariates lie nowhere. Leave one of the two out"
             )
         # Each series is followed by its covariates, so that a panel that is read in groups keeps them together.
-        every = 1 + historic.shape[3]
+        stride = 1 + historic.shape[3]
         begun = mask.cummax(1).values[..., None]  # hosts pad what lies before
         x = torch.cat([x[..., None], historic.nan_to_num(0.0)], 3).flatten(2)
         mask = torch.cat([mask[..., None], ~historic.isnan() & begun], 3).flatten(2)
-    forecast = network(x, mask, horizon=horizon, positions=positions, season=season, levels=levels)[:, :, ::every]
+    forecast = network(x, mask, horizon=horizon, positions=positions, season=season, levels=levels)[:, :, ::stride]
     return forecast if future is None else transform.inverse(forecast + effects[:, L:, :, None])
 
 
@@ -272,10 +272,10 @@ def _effects(x: Tensor, mask: Tensor, future: Tensor, horizon: int, names: Seque
         )
     # What lies before a series begins is padding, which is not among its values.
     begun = F.pad(mask.cummax(1).values, (0, 0, 0, horizon), value=True)
-    given = future.isfinite() & begun[..., None]
-    rows = mask & given[:, :L].all(3)
-    counted = given[:, :L].sum(1, keepdim=True).clamp(min=1)
-    future = torch.where(given, future, future[:, :L].masked_fill(~given[:, :L], 0.0).sum(1, keepdim=True) / counted)
+    finite = future.isfinite() & begun[..., None]
+    rows = mask & finite[:, :L].all(3)
+    counted = finite[:, :L].sum(1, keepdim=True).clamp(min=1)
+    future = torch.where(finite, future, future[:, :L].masked_fill(~finite[:, :L], 0.0).sum(1, keepdim=True) / counted)
     if names is not None:
         _warn_of_range(future, L, names)
     begin = int(mask.any(2).any(0).to(torch.uint8).argmax())
@@ -372,10 +372,10 @@ def finetuned(
 
     def read(ends: Tensor, series: Tensor | slice) -> Reading:
         past = network.farthest - back + ends[:, None] + torch.arange(back)
-        x, seen = padded[past][..., series], mask[past][..., series]
+        x, counted = padded[past][..., series], mask[past][..., series]
         placed = None if positions is None else positions[series].expand(len(x), -1, -1)
         place = layout(placed, len(x), x.shape[2])
-        return network.read(*cleaned(x, seen), horizon, place, season)
+        return network.read(*cleaned(x, counted), horizon, place, season)
 
     readings = read(windows, slice(None)) if once and len(windows) else None
 
@@ -389,8 +389,8 @@ def finetuned(
             reading = read(ends, series) if readings is None else readings.of(torch.searchsorted(windows, ends))
             forecast = network.forecast(reading)[:, :horizon]
             target, counted, size = padded[ahead][..., series], mask[ahead][..., series], unit[series]
-            each = pinball_loss(forecast / size[:, None], target / size, levels)
-            yield (each * counted[..., None]).sum() / counted.sum().clamp(min=1)
+            losses_of_steps = pinball_loss(forecast / size[:, None], target / size, levels)
+            yield (losses_of_steps * counted[..., None]).sum() / counted.sum().clamp(min=1)
 
     run = TrainingRun(network, groups, steps=steps, learning_rate=learning_rate, clip=1.0)
     run.over(losses())

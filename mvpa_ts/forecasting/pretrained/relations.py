@@ -80,12 +80,12 @@ def relation_forecasts(
     others = [always, lately, *led.forecast(led.products((None,)), far)]
     block, nobody = max(1, min(horizon, BLOCK_ALONE, L // 4)), neighbours[..., :0]
     alone = _Regressions(*history, block, nobody, nobody, OWN_LAGS, 0, pooled=True)
-    (own,) = alone.forecast(alone.products((None,)), horizon)
+    (of_own_past,) = alone.forecast(alone.products((None,)), horizon)
     # Beyond the earliest origin nobody tried them, and some explode: what others showed fades there.
     fading = (-torch.arange(1, horizon - far + 1, device=x.device) / far).exp()
-    later = [own[..., far:] + (other[..., -1:] - own[..., far - 1 : far]) * fading for other in others]
-    every = [own, *(torch.cat(parts, 3) for parts in zip(others, later, strict=True))]
-    return torch.stack(every, dim=3)
+    later = [of_own_past[..., far:] + (other[..., -1:] - of_own_past[..., far - 1 : far]) * fading for other in others]
+    forecasts = [of_own_past, *(torch.cat(parts, 3) for parts in zip(others, later, strict=True))]
+    return torch.stack(forecasts, dim=3)
 
 
 def _neighbours(correlation: Tensor, order: Tensor | None) -> Tensor:
@@ -118,9 +118,9 @@ def lagged_correlation(x: Tensor, memory: float = math.inf) -> tuple[Tensor, Ten
     z = z * (torch.arange(1 - L, 1, device=x.device) / (2 * memory)).exp()
     z = z / z.square().sum(2, keepdim=True).sqrt().clamp(min=1e-6)
     lags = [lag for lag in _TRIED_LAGS if 2 * lag < L]
-    every = torch.stack([z[:, :, lag:] @ z[:, :, : L - lag].mT for lag in lags]).abs()
-    best = every.amax(0)
-    lag = (every >= _NEARLY * best).to(torch.uint8).argmax(0)
+    correlations = torch.stack([z[:, :, lag:] @ z[:, :, : L - lag].mT for lag in lags]).abs()
+    best = correlations.amax(0)
+    lag = (correlations >= _NEARLY * best).to(torch.uint8).argmax(0)
     return best - 2.0 * torch.eye(x.shape[1], device=x.device), lag
 
 
@@ -157,12 +157,12 @@ class _Regressions:
     def features(self, x: Tensor, every: int = 1, targets: int = 0, series: slice = slice(None)) -> Tensor:
         """Features of every so many windows of `reach` steps, [G, C, R, F], and room for targets; `x` is [G, C, ·]."""
         G, C, length = x.shape
-        own = x[:, series].unfold(2, self.reach, 1)[:, :, ::every, -self.own_lags :]
+        own_past = x[:, series].unfold(2, self.reach, 1)[:, :, ::every, -self.own_lags :]
         # A constant, the last value, how earlier ones differ from it, and the others' lags: where they are shrunk, the
         # last value is what stays.
-        rows = x.new_empty(*own.shape[:3], self.number + targets)
-        rows[..., 0], rows[..., 1] = 1.0, own[..., -1]
-        rows[..., 2 : 1 + self.own_lags] = own[..., :-1] - own[..., -1:]
+        rows = x.new_empty(*own_past.shape[:3], self.number + targets)
+        rows[..., 0], rows[..., 1] = 1.0, own_past[..., -1]
+        rows[..., 2 : 1 + self.own_lags] = own_past[..., :-1] - own_past[..., -1:]
         if S := self.others.shape[2]:
             nothing = F.pad(x, (0, 0, 0, 1))  # a series of zeros, where there is no other
             of_series = self.others[:, series]
@@ -182,20 +182,20 @@ class _Regressions:
         B, C, L = self.x.shape
         stops = [max(1, L - back - self.block) for back in self.fits]
         stops.append(max(stops[-1], L - self.block))
-        every = max(1, round(C * stops[-1] / MOST_ROWS)) if self.pooled else 1
+        stride = max(1, round(C * stops[-1] / MOST_ROWS)) if self.pooled else 1
         padded = F.pad(self.x, (self.reach, 0))
         regressions = (len(memory), len(stops), B) if self.pooled else (len(memory), len(stops), B, C)
         sums = self.x.new_zeros(*regressions, self.number, self.number + self.block)
         first = 0
         for index, stop in enumerate(stops):
-            last = range(first, max(stop, first + 1), every)[-1]
-            before_stop = torch.arange(first - stop, last + 1 - stop, every, device=self.x.device)
+            last = range(first, max(stop, first + 1), stride)[-1]
+            before_stop = torch.arange(first - stop, last + 1 - stop, stride, device=self.x.device)
             at_once = max(1, self.at_once[0] // (B * len(before_stop)))
             for series in (slice(begin, begin + at_once) for begin in range(0, C, at_once)):
-                rows = self.features(padded[:, :, first + 1 : last + 1 + self.reach], every, self.block, series)
+                rows = self.features(padded[:, :, first + 1 : last + 1 + self.reach], stride, self.block, series)
                 targets = self.x[:, series, first + 1 : last + self.block + 1].unfold(2, self.block, 1)
-                rows[..., self.number :] = targets[:, :, ::every]
-                counts = self.observed[:, series, first : last + 1 : every].to(rows.dtype)[..., None]
+                rows[..., self.number :] = targets[:, :, ::stride]
+                counts = self.observed[:, series, first : last + 1 : stride].to(rows.dtype)[..., None]
                 # With a memory, a row counts less by 1/e for so many steps between it and the stop.
                 for of_memory, steps in zip(sums[:, index], memory, strict=True):
                     faded = counts if steps is None else counts * (before_stop / steps).exp()[:, None]
@@ -237,7 +237,7 @@ class _Regressions:
         dtype = torch.float64 if self.pooled else sums.dtype
         sums = sums.flatten(0, 1 if self.pooled else 2).to(dtype)  # [N, F, F + block]
         parts = sums.split(self.at_once[1]), penalty.flatten(1).expand(P, len(sums)).split(self.at_once[1], 1)
-        weights = torch.cat([self.weights(*some) for some in zip(*parts, strict=True)], 1)  # [P, N, F, block]
+        weights = torch.cat([self.weights(*batch) for batch in zip(*parts, strict=True)], 1)  # [P, N, F, block]
         # What goes on from forecasts may explode: none leaves the range of its history by more than that range.
         lowest, highest = (end.repeat(P * M * len(backs), 1)[..., None] for end in (self.x.amin(2), self.x.amax(2)))
         lowest, highest = 2 * lowest - highest, 2 * highest - lowest
@@ -255,9 +255,9 @@ class _Regressions:
         penalties = self.x.new_tensor(PENALTIES)
         near = min(horizon, max(self.origins))
         if self.pooled:
-            every = self.at_origins(sums, penalties.view(-1, 1, 1), near)
-            best = self.best_at_origins(every)
-            past = every.gather(0, best[None, :, None, :, None, None].expand(1, *every.shape[1:]))[0]
+            trials = self.at_origins(sums, penalties.view(-1, 1, 1), near)
+            best = self.best_at_origins(trials)
+            past = trials.gather(0, best[None, :, None, :, None, None].expand(1, *trials.shape[1:]))[0]
         else:
             best = self.best_on_later_rows(sums)
             past = self.at_origins(sums, penalties[best][None], near)[0]
@@ -290,10 +290,8 @@ class _Regressions:
         first, later = sums[:, 0].flatten(0, 2), (sums[:, -1] - sums[:, 0]).flatten(0, 2)
         penalties = sums.new_tensor(PENALTIES)[:, None].expand(-1, len(first))
         parts = (sums.split(self.at_once[1], axis) for sums, axis in ((first, 0), (later, 0), (penalties, 1)))
-        error = torch.cat(
-            [self.excess(after, self.weights(before, some)).sum(2) for before, after, some in zip(*parts, strict=True)],
-            1,
-        )
+        errors = [self.excess(after, self.weights(before, p)).sum(2) for before, after, p in zip(*parts, strict=True)]
+        error = torch.cat(errors, 1)
         return error.nan_to_num(1e9).argmin(0).view(len(sums), *self.x.shape[:2])
 
     def excess(self, sums: Tensor, weights: Tensor) -> Tensor:
@@ -329,8 +327,8 @@ class _Regressions:
             self.features(padded[..., : padded.shape[2] - back][..., -self.reach :]) @ weights[fit]
             for back, fit in zip((0, *self.origins), (-1, *self.fit_of), strict=True)
         ]
-        apart = F.pad(torch.stack(moved)[..., 0, :near], (0, forecasts.shape[3] - near))
-        return forecasts + apart
+        difference = F.pad(torch.stack(moved)[..., 0, :near], (0, forecasts.shape[3] - near))
+        return forecasts + difference
 
     def _left(self, sums: Tensor, shared: Tensor) -> Tensor:
         gram, cross = sums.split((self.number, self.block), -1)

@@ -26,11 +26,11 @@ def signs_of_totals(x: Tensor, mask: Tensor) -> Tensor:
     pairs = pairs & (steps != 0.0).cummax(1).values
     count = pairs.sum(1)
     rising, falling = ((pairs & (sign * steps > 0.0)).sum(1) for sign in (1.0, -1.0))
-    apart = (steps - (steps.sum(1) / count.clamp(min=1))[:, None]) * pairs
-    swinging = (apart[:, 1:] * apart[:, :-1]).sum(1) < _SWINGING * apart.square().sum(1)
+    deviation = (steps - (steps.sum(1) / count.clamp(min=1))[:, None]) * pairs
+    swinging = (deviation[:, 1:] * deviation[:, :-1]).sum(1) < _SWINGING * deviation.square().sum(1)
     one_way = (rising * falling == 0) & (2 * (rising + falling) > count)
     # A straight line needs no sum. Where the last value is missing, nobody knows what to add to.
-    total = one_way & ~swinging & (apart != 0.0).any(1) & (count >= _LEAST_STEPS) & mask[:, -1]
+    total = one_way & ~swinging & (deviation != 0.0).any(1) & (count >= _LEAST_STEPS) & mask[:, -1]
     return (rising - falling).sign() * total
 
 

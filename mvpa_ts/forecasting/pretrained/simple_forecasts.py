@@ -90,26 +90,27 @@ def seasons_of_panel(x: Tensor, first: Tensor, channels: int, hint: Tensor | Non
     correlation = autocorrelation(x, first)
     L = x.shape[1]
     count = (L - first)[:, None]
-    own = _rise(correlation, count)
-    changes = _rise(autocorrelation(torch.diff(x, dim=1, prepend=x[:, :1]), (first + 1).clamp(max=L - 1)), count)
+    rise = _rise(correlation, count)
+    changes = torch.diff(x, dim=1, prepend=x[:, :1])
+    rise_of_changes = _rise(autocorrelation(changes, (first + 1).clamp(max=L - 1)), count)
     panel = correlation.clamp(-1.5, 1.5).unflatten(0, (-1, channels)).mean(1)
     common = _rise(panel, count.view(-1, channels).amax(1, keepdim=True)).repeat_interleave(channels, 0)
-    found, other = _shortest(own), _shortest(changes)
+    first_season, second_season = _shortest(rise), _shortest(rise_of_changes)
     lag = torch.arange(L, device=x.device)
-    near = (lag - found).abs() <= 1 + 0.15 * found
-    same = near.gather(1, other) | (changes.gather(1, other) <= 0.1)
-    other = torch.where(same, torch.where(near, -1.0, own).argmax(1, keepdim=True), other)
-    height = torch.where(same, own, changes).gather(1, other)
+    near = (lag - first_season).abs() <= 1 + 0.15 * first_season
+    same = near.gather(1, second_season) | (rise_of_changes.gather(1, second_season) <= 0.1)
+    second_season = torch.where(same, torch.where(near, -1.0, rise).argmax(1, keepdim=True), second_season)
+    height = torch.where(same, rise, rise_of_changes).gather(1, second_season)
     shared = _shortest(common)
-    periods = torch.cat([found, other, shared], 1)
-    strength = torch.cat([own.gather(1, found), height, common.gather(1, shared)], 1)
+    periods = torch.cat([first_season, second_season, shared], 1)
+    strength = torch.cat([rise.gather(1, first_season), height, common.gather(1, shared)], 1)
     periods, strength = torch.where(strength > 0.1, periods, 1), torch.where(strength > 0.1, strength, 0.0)
     if hint is not None:
-        told = (hint > 1) & (hint <= L - first)
-        lag_told = hint.clamp(1, L - 1)[:, None]
-        risen = (correlation - correlation.cummin(1).values).gather(1, lag_told)[:, 0].clamp(0.0, 2.0)
-        periods[:, -1] = torch.where(told, hint, periods[:, -1])
-        strength[:, -1] = torch.where(told, risen, strength[:, -1])
+        hinted = (hint > 1) & (hint <= L - first)
+        hinted_lag = hint.clamp(1, L - 1)[:, None]
+        risen = (correlation - correlation.cummin(1).values).gather(1, hinted_lag)[:, 0].clamp(0.0, 2.0)
+        periods[:, -1] = torch.where(hinted, hint, periods[:, -1])
+        strength[:, -1] = torch.where(hinted, risen, strength[:, -1])
     return periods, strength
 
 
@@ -153,15 +154,15 @@ def simple_forecasts(x: Tensor, first: Tensor, periods: Tensor, shapes: Tensor) 
     damped = torch.cumsum(_DAMPING ** ahead.to(x.dtype), 0)
     forecasts.append(flat[3] + local_slope(x, real * (step >= L - _TREND_STEPS)) * damped)
     # All seasons at once, [PERIODS, N, ·].
-    period, rest, season = periods.mT[..., None], x - shapes[..., :L], shapes[..., L:]
-    slow, quick = smoothed(rest, real, 0.05), smoothed(rest, real, 0.3)
+    period, deseasonalised, season = periods.mT[..., None], x - shapes[..., :L], shapes[..., L:]
+    slow, quick = smoothed(deseasonalised, real, 0.05), smoothed(deseasonalised, real, 0.3)
     of_cycle = real * (step >= L - period)
-    recent = (rest * of_cycle).sum(-1, keepdim=True) / of_cycle.sum(-1, keepdim=True).clamp(min=1)
-    apart = (rest - (rest * real).sum(-1, keepdim=True) / real.sum(-1, keepdim=True)) * real
-    power = apart.square().sum(-1, keepdim=True).clamp(min=1e-9)
-    memory = (apart[..., 1:] * apart[..., :-1]).sum(-1, keepdim=True) / power
-    repeated = x.expand_as(rest).gather(-1, L - period + (ahead - 1) % period)
-    returning = season + slow + memory.clamp(0.0, 0.999) ** ahead * (rest[..., -1:] - slow)
+    recent = (deseasonalised * of_cycle).sum(-1, keepdim=True) / of_cycle.sum(-1, keepdim=True).clamp(min=1)
+    deviation = (deseasonalised - (deseasonalised * real).sum(-1, keepdim=True) / real.sum(-1, keepdim=True)) * real
+    power = deviation.square().sum(-1, keepdim=True).clamp(min=1e-9)
+    memory = (deviation[..., 1:] * deviation[..., :-1]).sum(-1, keepdim=True) / power
+    repeated = x.expand_as(deseasonalised).gather(-1, L - period + (ahead - 1) % period)
+    returning = season + slow + memory.clamp(0.0, 0.999) ** ahead * (deseasonalised[..., -1:] - slow)
     seasonal = torch.stack([repeated, season + recent, season + slow, season + quick, returning], 2)
     return torch.cat([torch.stack(forecasts, 1), seasonal.movedim(0, 1).flatten(1, 2)], 1)
 
@@ -210,18 +211,19 @@ def season_spread(x: Tensor, period: Tensor, horizon: int) -> Tensor:
     changes = (x - x.gather(1, (step - period).clamp(min=0))).abs().masked_fill(step < period, torch.nan)
     # Times nearby are alike: a mean over a twelfth of the season.
     begin, end = (step - period // 24).clamp(min=0), (step + period // 24 + 1).clamp(max=L)
-    sums, counts = (F.pad(of.cumsum(1), (1, 0)) for of in (changes.nan_to_num(0.0), (~changes.isnan()).to(x.dtype)))
+    observed = (~changes.isnan()).to(x.dtype)
+    sums, counts = (F.pad(tensor.cumsum(1), (1, 0)) for tensor in (changes.nan_to_num(0.0), observed))
     nearby = (sums.gather(1, end) - sums.gather(1, begin)) / (counts.gather(1, end) - counts.gather(1, begin))
     place = L - period + (torch.arange(-L, horizon, device=x.device) % period)
     cycles = place - period * torch.arange(CYCLES, device=x.device)[:, None, None]  # [CYCLES, N, L + h]
-    seen = nearby.expand(CYCLES, -1, -1).gather(2, cycles.clamp(min=0)).masked_fill(cycles < 0, torch.nan)
-    number = (~seen.isnan()).sum(0)
-    mean = seen.nanmean(0)
+    changes_before = nearby.expand(CYCLES, -1, -1).gather(2, cycles.clamp(min=0)).masked_fill(cycles < 0, torch.nan)
+    number = (~changes_before.isnan()).sum(0)
+    mean = changes_before.nanmean(0)
     usable = number > 2
     counted = usable & (torch.arange(L + horizon, device=x.device) >= L + horizon - period)  # a season, once
-    chance = (seen - mean).square().nansum(0) / (number * (number - 1)).clamp(min=1)
+    chance = (changes_before - mean).square().nansum(0) / (number * (number - 1)).clamp(min=1)
     usual = mean.masked_fill(~counted, torch.nan).nanmean(1, keepdim=True)
-    apart = (mean - usual).square().masked_fill(~counted, 0.0).sum(1, keepdim=True)
-    share = 1.0 - 2.0 * chance.masked_fill(~counted, 0.0).sum(1, keepdim=True) / apart.clamp(min=1e-12)
+    variance = (mean - usual).square().masked_fill(~counted, 0.0).sum(1, keepdim=True)
+    share = 1.0 - 2.0 * chance.masked_fill(~counted, 0.0).sum(1, keepdim=True) / variance.clamp(min=1e-12)
     factor = 1.0 + share.clamp(0.0, 1.0) * (mean / usual.clamp(min=1e-6) - 1.0)
     return torch.where(usable, factor, 1.0).nan_to_num(1.0)

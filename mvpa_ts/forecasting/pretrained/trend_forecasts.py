@@ -82,8 +82,8 @@ def _with_season(x: Tensor, first: Tensor, real: Tensor, period: Tensor, shape: 
     gains = _cycle_sums((x - trend[..., :L]) * past, first, period)[0] / power.clamp(min=1e-9)
     middle = (means * whole).sum(-1, keepdim=True) / count.clamp(min=1.0)
     usual = torch.where(count > 0, (gains * whole).sum(-1, keepdim=True) / count.clamp(min=1.0), 1.0)
-    apart = (means - middle) * whole
-    growth = (apart * (gains - usual)).sum(-1, keepdim=True) / (apart.square().sum(-1, keepdim=True) + 1e-4)
+    deviation = (means - middle) * whole
+    growth = (deviation * (gains - usual)).sum(-1, keepdim=True) / (deviation.square().sum(-1, keepdim=True) + 1e-4)
     gain = (usual + growth * (trend - middle)).clamp(0.2, 5.0)
     grown = smoothed(x - gain[..., :L] * past - trend[..., :L], real, 0.3) + trend[..., L:] + gain[..., L:] * season
     with_changes = (repeated + last_change * cycle, repeated + mean_change * cycle)
@@ -115,13 +115,13 @@ def _regressions(x: Tensor, first: Tensor, periods: Tensor, horizon: int) -> lis
     # Only what the longest lag reaches is copied; a compiled graph has fixed sizes and copies all that a lag may reach.
     reach = max(12, L + 1) if torch.compiler.is_compiling() else int(lag.max())
     start = min(L, reach)
-    known = F.pad(x[:, L - start :], (reach - start, horizon)).repeat(len(models), 1)
-    end = known.shape[1] - horizon
+    history = F.pad(x[:, L - start :], (reach - start, horizon)).repeat(len(models), 1)
+    end = history.shape[1] - horizon
     place = end - lag
     for ahead in range(horizon):
-        value = constant + (weight * known.gather(1, place + ahead)).sum(1)
-        known[:, end + ahead] = value.clamp(-_BOUND, _BOUND)
-    return list(known[:, end:].unflatten(0, (len(models), N)))
+        value = constant + (weight * history.gather(1, place + ahead)).sum(1)
+        history[:, end + ahead] = value.clamp(-_BOUND, _BOUND)
+    return list(history[:, end:].unflatten(0, (len(models), N)))
 
 
 def _fitted(
@@ -145,9 +145,9 @@ def _fitted(
     for prior in priors:
         k = m if prior is priors[-1] else len(prior)  # the last is that of all lags, filled with zeros
         start = F.pad(x.new_tensor(prior), (0, k - len(prior)))
-        own, cross = products[:, :k, :k], products[:, :k, m]
+        gram, cross = products[:, :k, :k], products[:, :k, m]
         ridge = torch.diag_embed((0.5 * k * variance).expand(N, k))
-        change = torch.linalg.solve(own + ridge, (cross - own @ start)[..., None])[..., 0]
+        change = torch.linalg.solve(gram + ridge, (cross - gram @ start)[..., None])[..., 0]
         enough = count >= k + 2
         weight = torch.where(enough, start + change, start)
         constant = torch.where(enough[:, 0], means[:, m] - (weight * means[:, :k]).sum(1), 0.0)

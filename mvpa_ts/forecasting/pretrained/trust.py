@@ -45,23 +45,23 @@ def trust_in_relations(
     compared = ~truth.isnan()
     missed = (truth - usual).clamp(-_MOST, _MOST).masked_fill(~compared, 0.0)[:, :, None]
     means = past.new_tensor(
-        [[(r in some) / len(some) for r in range(R)] for n in range(1, R) for some in combinations(range(1, R), n)]
+        [[(r in chosen) / n for r in range(R)] for n in range(1, R) for chosen in combinations(range(1, R), n)]
     )
-    apart = torch.einsum("mr, onrs -> onms", means, past[:, :, -R:]) - usual[:, :, None]
-    apart = apart.clamp(-_MOST, _MOST).masked_fill(~compared[:, :, None], 0.0)
-    number = compared.to(apart.dtype)[:, :, None]
+    predicted = torch.einsum("mr, onrs -> onms", means, past[:, :, -R:]) - usual[:, :, None]
+    predicted = predicted.clamp(-_MOST, _MOST).masked_fill(~compared[:, :, None], 0.0)
+    number = compared.to(predicted.dtype)[:, :, None]
     # Sums over a panel and over steps nearby, [O, B, M, s].
     before, after, cross, moved, count = (
         nearby_steps(tensor.unflatten(1, (-1, channels)).sum(2))
-        for tensor in (missed.square(), (missed - apart).square(), missed * apart, apart.square(), number)
+        for tensor in (missed.square(), (missed - predicted).square(), missed * predicted, predicted.square(), number)
     )
-    said = (number.unflatten(1, (-1, channels)).amax(2)).sum(0)  # [B, 1, s]
-    seen = (count > 0).to(apart.dtype)
-    better = ((after < before) * seen).sum(0) / seen.sum(0).clamp(min=1.0)
+    origins_compared = (number.unflatten(1, (-1, channels)).amax(2)).sum(0)  # [B, 1, s]
+    compared_at = (count > 0).to(predicted.dtype)
+    better = ((after < before) * compared_at).sum(0) / compared_at.sum(0).clamp(min=1.0)
     weight = past.new_tensor(origins).sqrt()
     cross, moved, count = (torch.einsum("o, obms -> bms", weight, sums) for sums in (cross, moved, count))
     best_share = cross / (moved + _LEAST * count.clamp(min=1.0))
     m = min(max(channels / _MANY, 1.0), 2.0)
-    share = best_share.clamp(0.0, 1.0) * (1.0 - (1.0 - better) ** m) * (1.0 - 1.0 / (said**m + 1.0))
+    share = best_share.clamp(0.0, 1.0) * (1.0 - (1.0 - better) ** m) * (1.0 - 1.0 / (origins_compared**m + 1.0))
     best = after.sum(0).argmin(1, keepdim=True)
     return torch.einsum("mr, bms -> brs", means, torch.zeros_like(share).scatter(1, best, share.gather(1, best)))
