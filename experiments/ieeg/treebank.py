@@ -36,6 +36,7 @@ import numpy as np
 import pandas as pd
 import torch
 from harness.command_line import script_parser
+from harness.detection.decoding import CHANNEL_COUNTS, channel_sweep, decode, rank_by_decoding, trial_features
 from harness.detection.simulated import pretrained_on_simulated
 from harness.detection.training import Training, finetune_on_trials
 from harness.paper import tables as paper
@@ -57,7 +58,6 @@ from mvpa_ts.ieeg.datasets.treebank_tasks import (
     treebank_examples,
 )
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
-from mvpa_ts.ieeg.scoring.decoding import CHANNEL_COUNTS, channel_sweep, decode, rank_by_decoding, trial_features
 
 PRETRAINED = {"MVPFormer-tiny": "mvpa", "MV-Llama-tiny": "llama"}
 """Models that this script pretrains itself, by prediction on simulated recordings: there is no SWEC to do it on."""

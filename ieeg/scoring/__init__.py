@@ -1,1 +1,1 @@
-"""Scores of detections against references, of decoding, and of whole cohorts."""
+"""Scores of detections against references, and of whole cohorts."""

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from harness.detection.decoding import channel_sweep, decode, rank_by_decoding, trial_features
 from sklearn.metrics import roc_auc_score
 from support.made_up_recordings import seeded
 
 from mvpa_ts.ieeg.datasets.treebank_tasks import Examples, split_examples
-from mvpa_ts.ieeg.scoring.decoding import channel_sweep, decode, rank_by_decoding, trial_features
 
 
 def trials(count=600, seed=0):

@@ -30,49 +30,22 @@ _RANKING_PENALTY = 1e-2  # the middle: one for all channels, so that they are ra
 
 @dataclass(frozen=True)
 class DecodingScores:
-    """Scores on the test rows.
-
-    Attributes
-    ----------
-    roc_auc, balanced_accuracy : float
-    trials : int
-        Test rows.
-    channels : int
-    penalty : float
-        Chosen on the validation rows.
-    """
+    """Scores on the test rows."""
 
     roc_auc: float
     balanced_accuracy: float
-    trials: int
+    trials: int  # test rows
     channels: int
-    penalty: float
+    penalty: float  # chosen on the validation rows
 
 
 def trial_features(
     model: MVPFormer, signals: npt.ArrayLike, *, batch_size: int = 16, device: str | torch.device | None = None
 ) -> npt.NDArray[np.float32]:
-    """Compute the features of trials; each trial is one window.
+    """Features of the last segment of trials, after the final norm, [n, C, D]; each trial is one window.
 
-    Parameters
-    ----------
-    model : MVPFormer
-        Used without dropout. Its mode and device are the same afterwards.
-    signals : array, shape (n, C, T·2560)
-        µV at 512 Hz, as `mvpa_ts.ieeg.datasets.treebank_tasks.read_examples` yields them.
-    batch_size : int, default 16
-    device : str, optional
-        Where to compute; default: the device of the model.
-
-    Returns
-    -------
-    array of float32, shape (n, C, D)
-        Features of the last segment, after the final norm.
-
-    Raises
-    ------
-    ValueError
-        `signals` is empty or does not have three axes.
+    `signals`, [n, C, T·2560], are in µV at 512 Hz, as `read_examples` yields them. The model's mode and device are the
+    same afterwards. Raises ValueError where there are no signals, or not three axes.
     """
     values = np.asarray(signals)
     if values.ndim != 3 or 0 in values.shape:
@@ -100,20 +73,8 @@ def decode(
     """Fit a linear probe on the concatenated features of the channels and score it on the test rows.
 
     The probe is a logistic regression with balanced classes on standardised features. The validation rows choose the
-    penalty; the test rows are used once, for the scores.
-
-    Parameters
-    ----------
-    features : array, shape (n, C, D)
-    labels : array of {0, 1}, shape (n,)
-    split : ExampleSplit
-    channels : sequence of int, optional
-        Default: all.
-
-    Raises
-    ------
-    ValueError
-        A part of the split lacks one of the two classes.
+    penalty; the test rows are used once, for the scores. `channels` of the features, [n, C, D], are all by default.
+    Raises ValueError where a part of the split lacks one of the two classes.
     """
     chosen = features if channels is None else features[:, list(channels)]
     rows = chosen.reshape(len(chosen), -1)
