@@ -59,89 +59,119 @@ def seizures_from_events(
     >>> seizures_from_events([(5, 0, "sz start"), (30, 0, "sz end"), (80, 12.5, "seizure")], 100)
     [(5.0, 30.0), (80.0, 92.5)]
     """
-    spans: list[Interval] = []
-    open_at: float | None = None
-    open_length = 0.0  # as the open start's own duration says, should no end follow
-    open_text = ""
-    # Starts that another start followed at once, that other start, and whether it is another mark of the same: a second
-    # end may belong to them.
-    waiting: list[tuple[float, float, bool]] = []
     # Annotations of several systems in one file are often not in order, and an export may write each mark twice.
     stated = [
         (float(onset), float(length) if POINT_SECONDS < length < math.inf else 0.0, plain(text))
         for onset, length, text in events
         if is_seizure(text, words)
     ]
-    seizure_events = sorted([*{event for event in stated if event[1] == 0}, *(e for e in stated if e[1] != 0)])
-    if early := [onset for onset, length, _ in seizure_events if onset < 0 < onset + length]:
+    marks = sorted([*{event for event in stated if event[1] == 0}, *(event for event in stated if event[1] != 0)])
+    if early := [onset for onset, length, _ in marks if onset < 0 < onset + length]:
         warn(f"{name}: the seizure at {early[0]:g} s begins before the recording and counts from its first sample on")
-    if late := [onset for onset, length, _ in seizure_events if onset < duration < onset + length - 1.0]:
+    if late := [onset for onset, length, _ in marks if onset < duration < onset + length - 1.0]:
         warn(f"{name}: the seizure at {late[0]:g} s ends after the recording, and counts up to its last sample")
-
-    def close(start: float | None, length: float, until: float) -> None:
-        if start is None:
-            return
-        if length > 0 or start >= duration:
-            spans.append((start, start + length))
-            return
-        if open_seconds is None:
-            warn_left_out(f"{name}: the seizure at {start:g} s has no end and is left out")
-            return
-        # A guess is better than none, since leaving the seizure out would count its detection as false. The warning
-        # says so.
-        end = min(start + open_seconds, until)
-        warn(f"{name}: the seizure at {start:g} s has no end; it is taken to last {end - start:g} s")
-        spans.append((start, end))
-
-    def close_waiting() -> None:
-        for start, until, again in reversed(waiting):
-            if again and spans and spans[-1][0] == until:
-                spans[-1] = (start, spans[-1][1])
-            else:
-                close(start, 0.0, until)
-        waiting.clear()
-
-    for onset, length, text in seizure_events:
-        starts = bool(seizure_words.START.search(text))
-        ends = bool(seizure_words.END.search(text)) and not starts
-        goes_on = open_at is not None and onset - open_at <= OPEN_SECONDS and seizure_words.GOES_ON.search(text)
-        if goes_on and length == open_length == 0 and not (starts or ends):
-            continue
-        numbers = {match[1] for match in map(seizure_words.NUMBER.search, (open_text, text)) if match}
-        if ends and open_at is not None and len(numbers) > 1:
-            close(open_at, open_length, onset)
-            open_at = None
-        if open_at is None and not ends:
-            close_waiting()
-        if ends:
-            if open_at is not None:
-                spans.append((open_at, onset))
-            elif waiting:
-                spans[-1] = (waiting.pop()[0], onset)
-            else:
-                warn_left_out(f"{name}: the end of a seizure at {onset:g} s has no start and is left out")
-            open_at, open_text = None, ""
-        elif length > 0 and not starts:
-            if open_length > 0:
-                close(open_at, open_length, onset)
-                open_at, open_length = None, 0.0
-            spans.append((onset, onset + length))
-        else:
-            if open_at is not None and open_length == 0 and onset - open_at <= OPEN_SECONDS:
-                soon = starts and not seizure_words.START.search(open_text) and onset - open_at < SHORTEST_SECONDS
-                views = {match.lastindex for match in map(seizure_words.VIEW.search, (open_text, text)) if match}
-                waiting.append((open_at, onset, soon or len(views) > 1))
-            else:
-                close(open_at, open_length, onset)
-            open_at, open_length, open_text = onset, length, text
-    close(open_at, open_length, duration)
-    close_waiting()
+    spans = _Marked(duration, open_seconds, name).intervals(marks)
     # Annotations of a longer recording, of which the file is a part, are common.
     inside = sorted((onset, offset) for onset, offset in spans if onset < duration and offset >= 0)
     if outside := sorted({*spans} - {*inside}):
         times = f"at {listed([f'{onset:g}' for onset, _ in outside])} s"
         warn_left_out(f"{name}: seizures outside of the recording, which lasts {duration:g} s, are left out: {times}")
     return joined_spans(inside, name)
+
+
+class _Marked:
+    """Seizures as far as their marks, read in order of time, tell of them."""
+
+    def __init__(self, duration: float, open_seconds: float | None, name: str) -> None:
+        self.duration, self.open_seconds, self.name = duration, open_seconds, name
+        self.spans: list[Interval] = []
+        self.begun: Event | None = None  # a start without an end yet; its duration counts should none follow
+        # Starts that another start followed at once, that other start, and whether it is another mark of the same: a
+        # second end may belong to them.
+        self.waiting: list[tuple[float, float, bool]] = []
+
+    def intervals(self, marks: Sequence[Event]) -> list[Interval]:
+        """The seizures of all marks."""
+        for onset, length, text in marks:
+            starts = bool(seizure_words.START.search(text))
+            ends = bool(seizure_words.END.search(text)) and not starts
+            spreads = length == 0 and self._point_before(onset) and seizure_words.GOES_ON.search(text)
+            if spreads and not (starts or ends):
+                continue
+            if ends and self._is_another(text):
+                self._close(onset)
+            if self.begun is None and not ends:
+                self._close_waiting()
+            if ends:
+                self._end(onset)
+            elif length > 0 and not starts:
+                if self.begun is not None and self.begun[1] > 0:
+                    self._close(onset)
+                self.spans.append((onset, onset + length))
+            else:
+                self._begin(onset, length, text, starts)
+        self._close(self.duration)
+        self._close_waiting()
+        return self.spans
+
+    def _point_before(self, onset: float) -> Event | None:
+        """The start without an end, if it has no duration and is a minute old at most."""
+        begun = self.begun
+        return begun if begun is not None and begun[1] == 0 and onset - begun[0] <= OPEN_SECONDS else None
+
+    def _is_another(self, text: str) -> bool:
+        """Whether an end names another number than the seizure that has begun."""
+        texts = (text,) if self.begun is None else (self.begun[2], text)
+        return len({match[1] for match in map(seizure_words.NUMBER.search, texts) if match}) > 1
+
+    def _begin(self, onset: float, length: float, text: str, starts: bool) -> None:
+        if (point := self._point_before(onset)) is None:
+            self._close(onset)
+        else:
+            first, _, said = point
+            soon = starts and not seizure_words.START.search(said) and onset - first < SHORTEST_SECONDS
+            views = {match.lastindex for match in map(seizure_words.VIEW.search, (said, text)) if match}
+            self.waiting.append((first, onset, soon or len(views) > 1))
+        self.begun = onset, length, text
+
+    def _end(self, onset: float) -> None:
+        if self.begun is not None:
+            self.spans.append((self.begun[0], onset))
+        elif self.waiting:
+            self.spans[-1] = (self.waiting.pop()[0], onset)
+        else:
+            warn_left_out(f"{self.name}: the end of a seizure at {onset:g} s has no start and is left out")
+        self.begun = None
+
+    def _close(self, until: float) -> None:
+        """Let the seizure that has begun end as its duration says, or at the latest where something else begins."""
+        if self.begun is not None:
+            onset, length, _ = self.begun
+            if length > 0:
+                self.spans.append((onset, onset + length))
+            else:
+                self._guess(onset, until)
+        self.begun = None
+
+    def _close_waiting(self) -> None:
+        for start, until, again in reversed(self.waiting):
+            if again and self.spans and self.spans[-1][0] == until:
+                self.spans[-1] = (start, self.spans[-1][1])
+            else:
+                self._guess(start, until)
+        self.waiting.clear()
+
+    def _guess(self, start: float, until: float) -> None:
+        if start >= self.duration:  # left out with those that lie outside
+            self.spans.append((start, start))
+        elif self.open_seconds is None:
+            warn_left_out(f"{self.name}: the seizure at {start:g} s has no end and is left out")
+        else:
+            # A guess is better than none, since leaving the seizure out would count its detection as false. The
+            # warning says so.
+            end = min(start + self.open_seconds, until)
+            warn(f"{self.name}: the seizure at {start:g} s has no end; it is taken to last {end - start:g} s")
+            self.spans.append((start, end))
 
 
 def bad_spans(events: Sequence[Event]) -> list[Interval]:
