@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mvpa_ts.checks import warn
-from mvpa_ts.ieeg.recordings.guards import MAX_RATE, warn_left_out
-from mvpa_ts.ieeg.recordings.headers import READ_ALL_THE_SAME
+from mvpa_ts.ieeg.recordings.guards import MAX_RATE, READ_ALL_THE_SAME, warn_left_out
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

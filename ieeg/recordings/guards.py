@@ -21,6 +21,8 @@ MAX_CHANNELS = 10_000
 MAX_RATE = 1e6
 # Of a table or a header of text, such as events.tsv.
 MAX_TABLE_BYTES = 64 * 2**20
+# Advice at the end of an error of a file that was cut off.
+READ_ALL_THE_SAME = 'To read what is there, add --truncated read in a command, or pass truncated="read" in Python'
 
 
 class LeftOutWarning(UserWarning):
@@ -87,6 +89,11 @@ def check_size(path: Path, needed: int, what: str) -> None:
     """Raise a ValueError where a file is shorter than its header says."""
     if (size := os.path.getsize(path)) < needed:
         raise ValueError(f"{path} is truncated: its header promises {what}, {needed} bytes, and it has {size}")
+
+
+def damaged(path: Path, why: str) -> ValueError:
+    """The error of a file that is not what it should be."""
+    return ValueError(f"{path} cannot be read: truncated, damaged or not what its name says ({why})")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Headers of BrainVision, GDF and FIF files, checked before MNE reads them: sizes, and names of other files."""
+"""Headers of GDF and FIF files, checked before MNE reads them: sizes, and names of other files."""
 
 from __future__ import annotations
 
@@ -6,219 +6,18 @@ import gzip
 import os
 import re
 import struct
-from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 
-from mvpa_ts.checks import grouped, warn
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.recordings import guards
 
-READ_ALL_THE_SAME = 'To read what is there, add --truncated read in a command, or pass truncated="read" in Python'
-_BRAINVISION_BYTES = {"INT_16": 2, "IEEE_FLOAT_32": 4}
 # By the number of a GDF data type; 0 where there is none.
 _GDF_BYTES = (0, 1, 1, 2, 2, 4, 4, 8, 8, 0, 0, 0, 0, 0, 0, 0, 4, 8)
 # FIFF_DIR_POINTER, FIFF_BLOCK_START, FIFF_REF_ROLE with FIFFV_ROLE_PREV_FILE, FIFF_REF_FILE_NUM, FIFF_REF_FILE_NAME
 _FIF_DIRECTORY, _FIF_BLOCK_START = 101, 104
 _FIF_ROLE, _FIF_ROLE_PREVIOUS, _FIF_NUMBER_OF_ANOTHER, _FIF_NAME_OF_ANOTHER = 115, 1, 117, 118
-
-
-def check_brainvision(path: Path, truncated: str = "error") -> list[str]:
-    """Check that a BrainVision header names files of its own folder, and data of whole samples; its channels' names.
-
-    "read" passes a data file that is shorter than the header says, or ends within a sample.
-    """
-    text = header_text(path)
-    if "brain" not in text.partition("\n")[0].lower():
-        raise _damaged(path, "no header of BrainVision")
-    # Comments hold impedances in lines that look like keys.
-    text = text.partition("[Comment]")[0]
-
-    def values(key: str) -> list[str]:
-        matches = re.findall(rf"^[ \t]*{key}[ \t]*[=:](.*)$", text, re.MULTILINE | re.IGNORECASE)
-        return [value.strip() for value in matches]
-
-    def number(key: str) -> float | None:
-        try:
-            return float(values(key)[0]) if values(key) else None
-        except ValueError:
-            raise ValueError(f"{path}: {key} is not a number") from None
-
-    # Both are opened by MNE, relative to the header, wherever they point.
-    for key in ("DataFile", "MarkerFile"):
-        for name in values(key):
-            guards.check_local(name, path, key)
-            own = path.with_suffix(Path(name).suffix)
-            if own.name != name and own.is_file() and (path.parent / name).is_file():
-                warn(
-                    f"{path} names {name} as its {key}, which is read, and {own.name} lies beside it: was the file "
-                    f"renamed? Then write {own.name} in it"
-                )
-    channels, interval = number("NumberOfChannels"), number("SamplingInterval")
-    if channels is None or not 1 <= channels <= guards.MAX_CHANNELS or channels != int(channels):
-        raise ValueError(f"{path}: NumberOfChannels must lie between 1 and {guards.MAX_CHANNELS}, got {channels}")
-    if interval is None or not 1e6 / guards.MAX_RATE <= interval <= 1e6:
-        raise ValueError(f"{path}: SamplingInterval must lie between 1 and 1,000,000 µs, got {interval}")
-    if len(values("DataFile")) != 1:
-        raise ValueError(f"{path} must name one DataFile, it names {len(values('DataFile'))}")
-    data = path.parent / values("DataFile")[0]
-    if not data.exists():
-        raise FileNotFoundError(f"{path} names {data.name} as its DataFile, which is not there: was it renamed?")
-    guards.check_regular(data)
-    if not any(values("MarkerFile")) and (marks := path.with_suffix(".vmrk")).is_file():
-        guards.warn_left_out(
-            f"{path} names no MarkerFile, and {marks.name}, which lies beside it, is not read: write MarkerFile="
-            f"{marks.name} in it if it has the marks"
-        )
-    for name in values("MarkerFile"):
-        if name and (path.parent / name).exists():
-            _check_pauses(path.parent / name, interval)
-    # MNE reads these as a continuous signal, without a word.
-    for key, usual in (
-        ("DataType", "TIMEDOMAIN"),
-        ("SegmentationType", "NOTSEGMENTED"),
-        ("Averaged", "NO"),
-        ("UseBigEndianOrder", "NO"),
-    ):
-        if values(key) and values(key)[0].upper() != usual:
-            raise ValueError(f"{path}: {key} must be {usual}, got {values(key)[0]:.40}: export the continuous signal")
-    if (listed := len(brainvision_units(path))) != channels:
-        raise ValueError(
-            f"{path} states {channels:.0f} channels (NumberOfChannels) and lists {listed}: with a wrong number all "
-            "samples are shuffled, so correct it"
-        )
-    names = [value.split(",")[0].replace("\\1", ",") for value in values(r"Ch\d+")[: int(channels)]]
-    if len({*names}) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{path} has the channel {twice} more than once, which MNE cannot read: rename one in it")
-    kinds = [kind for kind in values("BinaryFormat") if kind in _BRAINVISION_BYTES]
-    if not kinds or values("DataFormat")[:1] != ["BINARY"]:
-        return names
-    frame = _BRAINVISION_BYTES[kinds[0]] * int(channels)
-    size = os.path.getsize(data)
-    if size < frame:
-        raise ValueError(f"{data} has {size} bytes, less than one sample of {path.name}'s {int(channels)} channels")
-    if truncated != "read":
-        # A remainder says that bytes are missing, or that the header has the wrong number of channels: then all are
-        # shuffled.
-        if size % frame:
-            raise ValueError(
-                f"{data} has {size} bytes, which is not a whole number of samples of {frame} bytes as {path.name} "
-                f"states them: it is truncated, or the header is another file's. {READ_ALL_THE_SAME}"
-            )
-        marked = [
-            int(position)
-            for name in filter(None, values("MarkerFile"))
-            if (path.parent / name).is_file()
-            for position in re.findall(r"^Mk\d+=[^,]*,[^,]*,(\d{1,18}),", header_text(path.parent / name), re.MULTILINE)
-        ]
-        if max(marked, default=0) > size // frame + 1e6 / interval:
-            raise ValueError(
-                f"{data} is truncated: a mark lies at sample {max(marked)}, it has {size // frame}. {READ_ALL_THE_SAME}"
-            )
-        points = number("DataPoints")
-        if points is not None and points > 0 and size < points * frame:
-            raise ValueError(
-                f"{data} is truncated: {path.name} promises {points:.0f} samples, it has {size // frame}. "
-                f"{READ_ALL_THE_SAME}"
-            )
-    return names
-
-
-def brainvision_units(path: Path) -> list[str]:
-    """Units of the channels as a BrainVision header states them; without one it is µV, by the format's own rule."""
-    section = header_text(path).partition("[Channel Infos]")[2].partition("\n[")[0]
-    lines = re.findall(r"^[ \t]*Ch\d+[ \t]*=(.*)$", section, re.MULTILINE | re.IGNORECASE)
-    fields = [line.split(",") for line in lines]
-    return [field[3].strip() or "µV" if len(field) > 3 else "µV" for field in fields]
-
-
-def header_text(path: Path) -> str:
-    """A header or marker file of BrainVision in UTF-8, or else in the code page that it names.
-
-    "ANSI" is the code page of the computer that wrote the file, as a rule Windows-1252.
-    """
-    content = guards.read_text_bytes(path)
-    with suppress(UnicodeDecodeError):
-        return content.decode("utf-8-sig")
-    page = _stated_page(content)
-    with suppress(LookupError):
-        if page not in ("", "utf-8", "utf8", "ansi"):
-            return content.decode(f"cp{page}" if page.isdecimal() else page, errors="replace")
-    return content.decode("cp1252", errors="replace")
-
-
-def _stated_page(content: bytes) -> str:
-    match = re.search(rb"^[ \t]*codepage[ \t]*=[ \t]*([\w-]+)", content, re.MULTILINE | re.IGNORECASE)
-    return match[1].decode("ascii", "replace").lower() if match else ""
-
-
-def in_utf8(path: Path, folder: Path) -> Path:
-    """A copy in UTF-8 of a BrainVision header and its marker file in a folder; the data stay where they are."""
-
-    def line(key: str) -> re.Pattern[str]:
-        return re.compile(rf"^([ \t]*{key}[ \t]*=)(.*)$", re.MULTILINE | re.IGNORECASE)
-
-    def stated(text: str, key: str, value: str) -> str:
-        return line(key).sub(lambda match: match[1] + value, text)
-
-    text = stated(header_text(path), "Codepage", "UTF-8")
-    if (data := line("DataFile").search(text)) is not None:
-        text = stated(text, "DataFile", os.path.abspath(path.parent / data[2].strip()))
-    if (marks := line("MarkerFile").search(text)) is not None and (file := path.parent / marks[2].strip()).is_file():
-        copy, page = stated(header_text(file), "Codepage", "UTF-8"), _stated_page(guards.read_text_bytes(file))
-        if page in ("", "utf-8", "utf8"):
-            warn(f"{file.name} is not UTF-8 and names no other code page: read as Windows-1252")
-        # Words of Western Europe hardly have three such letters in a row, those of other alphabets have no others.
-        elif page == "ansi" and re.search(r"[^\x00-\x7f]{3}", copy):
-            warn(
-                f"{file.name} is read as Windows-1252 and seems to be in another code page: name it in the file, such "
-                "as Codepage=1251 (Cyrillic) or Codepage=932 (Japanese)"
-            )
-        (folder / file.name).write_text(copy, encoding="utf-8", newline="")
-        text = stated(text, "MarkerFile", file.name)
-    (folder / path.name).write_text(text, encoding="utf-8", newline="")
-    return folder / path.name
-
-
-def bad_intervals(path: Path) -> dict[int, set[int]]:
-    """Channels, by the first sample, of the marks "Bad Interval" of single channels beside a header; all from 1 on.
-
-    MNE leaves the channel out, so that the stretch would be bad in all.
-    """
-    name = re.search(r"^[ \t]*MarkerFile[ \t]*=(.*)$", header_text(path), re.MULTILINE | re.IGNORECASE)
-    if name is None or not (file := path.parent / name[1].strip()).is_file():
-        return {}
-    marks = re.findall(r"^Mk\d+=Bad Interval,[^,\n]*,(\d+),\d*,(\d+)", header_text(file), re.MULTILINE)
-    channels = grouped((int(sample), int(channel)) for sample, channel in marks)
-    return {sample: {*of} for sample, of in channels.items() if 0 not in of}
-
-
-def _check_pauses(path: Path, interval: float) -> None:
-    """Raise a ValueError where the marks "New Segment" say that the amplifier paused; `interval` is a sample in µs."""
-    marks = re.findall(r"^Mk\d+=New Segment,[^,]*,(\d+),[^,\n]*,[^,\n]*(?:,(\d{20}))?", header_text(path), re.MULTILINE)
-    first = None
-    for sample, stamp in marks:
-        seconds = int(sample) * interval / 1e6
-        if not stamp or stamp.startswith("0000"):
-            if seconds > interval / 1e6:
-                warn(f"{path} has a new segment at {seconds:g} s without a time: a pause there is not seen")
-            continue
-        try:
-            clock = datetime.strptime(stamp, "%Y%m%d%H%M%S%f")
-        except ValueError:
-            raise ValueError(f"{path} has a new segment at {seconds:g} s whose time {stamp} is none") from None
-        if first is None and seconds > interval / 1e6:
-            warn(f"{path} says when its part at {seconds:g} s began, which is taken for its start")
-        first = first or (seconds, clock)
-        gap = (clock - first[1]).total_seconds() - (seconds - first[0])
-        # Clocks of computer and amplifier drift, by far less than a millisecond in 10 s.
-        if abs(gap) > 0.01 + 1e-4 * (seconds - first[0]):
-            raise ValueError(
-                f"{path} is discontinuous: after {seconds - first[0]:g} s of signal comes a gap of {gap:g} s. Split "
-                "the recording at its segments, or fill the gap"
-            )
 
 
 def check_gdf(path: Path) -> tuple[str, ...]:
@@ -307,7 +106,7 @@ def _following_parts(path: Path) -> tuple[list[str], bool]:
             file.seek(pos)
             kind, _, length, following = struct.unpack(">iIii", file.read(16))
             if not 0 <= length <= size - pos - 16:
-                raise _damaged(path, "a tag ends after the file")
+                raise guards.damaged(path, "a tag ends after the file")
             return kind, length, following
 
         tags, pos, directory = [], 0, 0
@@ -323,7 +122,7 @@ def _following_parts(path: Path) -> tuple[list[str], bool]:
             visited.add(pos)
             pos = following or pos + 16 + length
             if pos in visited:
-                raise _damaged(path, "a tag points back to one that was read")
+                raise guards.damaged(path, "a tag points back to one that was read")
         listings = [tags]
         # Most files also hold a list of all tags, which need not be the same ones.
         if 0 < directory <= size - 16:
@@ -334,7 +133,7 @@ def _following_parts(path: Path) -> tuple[list[str], bool]:
             role, name = 0, ""
             for pos, kind in [*listing, (0, _FIF_BLOCK_START)]:
                 if pos < 0:
-                    raise _damaged(path, "a tag lies before the file")
+                    raise guards.damaged(path, "a tag lies before the file")
                 _, length, _ = tag(pos)
                 if kind == _FIF_BLOCK_START:  # a block's role says whether its name is that of the part before
                     if name and role != _FIF_ROLE_PREVIOUS:
@@ -349,10 +148,6 @@ def _following_parts(path: Path) -> tuple[list[str], bool]:
                     (number,) = struct.unpack(">i", file.read(4))
                     name = re.sub(r"(-\d+)?(\.fif(?:\.gz)?)$", rf"-{number}\2", path.name)
     return names, later
-
-
-def _damaged(path: Path, why: str) -> ValueError:
-    return ValueError(f"{path} cannot be read: truncated, damaged or not what its name says ({why})")
 
 
 def _unpacked_size(path: Path) -> int:

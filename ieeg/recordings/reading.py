@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 from numpy.typing import ArrayLike
 
 from mvpa_ts.checks import listed, warn
-from mvpa_ts.ieeg.recordings import bids, edf, events_table, finding, headers
+from mvpa_ts.ieeg.recordings import bids, brainvision, edf, events_table, finding, headers
 from mvpa_ts.ieeg.recordings.annotations import BOUNDARY, OPEN_SECONDS, bad_spans, class_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.guards import LeftOutWarning, check_regular, damage_is_an_error, warn_left_out
@@ -180,7 +180,7 @@ def _check_header(path: Path, truncated: str) -> None:
             length, stated = present * header.seconds, header.records * header.seconds
             warn_left_out(f"{path} is truncated: {length:g} s of {stated:g} s are read")
     elif kind == ".vhdr":
-        names = headers.check_brainvision(path, truncated)
+        names = brainvision.check_brainvision(path, truncated)
     elif kind == ".gdf":
         names = headers.check_gdf(path)
     else:
@@ -240,7 +240,7 @@ def _read_raw(
         warn(f"{what} is used as in BIDS, though no dataset_description.json lies above it")
     raw = _open_raw(path)
     stored_names = list(raw.ch_names)
-    texts = headers.brainvision_units(path) if path.suffix.lower() == ".vhdr" else []
+    texts = brainvision.brainvision_units(path) if path.suffix.lower() == ".vhdr" else []
     no_voltage = types_by_units(raw, texts)
     rows = {} if table is None else bids.rows_of_channels(stored_names, bids.read_channel_table(table), str(table))
     bids.apply_rows(raw, rows)
@@ -314,7 +314,7 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
             if path.suffix.lower() == ".vhdr" and (not_text or isinstance(error, LookupError)):
                 # MNE reads marks in UTF-8 alone, and knows few names of code pages.
                 with tempfile.TemporaryDirectory() as folder:
-                    raw = mne.io.read_raw(headers.in_utf8(path, Path(folder)), preload=False, verbose="warning")
+                    raw = mne.io.read_raw(brainvision.in_utf8(path, Path(folder)), preload=False, verbose="warning")
             else:
                 raise
         if is_edf:
@@ -327,7 +327,7 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
                 onsets, durations, texts, channels_of = zip(*marks, strict=True)
                 raw.annotations.append(onsets, durations, texts, ch_names=[*channels_of])
         said = {str(warning.message): warning.category for warning in caught}
-        if path.suffix.lower() == ".vhdr" and (intervals := headers.bad_intervals(path)):
+        if path.suffix.lower() == ".vhdr" and (intervals := brainvision.bad_intervals(path)):
             for place, mark in enumerate(raw.annotations):
                 channels = intervals.get(round(mark["onset"] * raw.info["sfreq"]) + 1, ())
                 if channels and mark["description"].startswith("Bad Interval") and max(channels) <= len(raw.ch_names):
