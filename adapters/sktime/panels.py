@@ -36,7 +36,7 @@ NETWORK_ELSEWHERE = {name: f"it is the parameter {name}" for name in _SIZES} | {
 _TRAINING = ("steps", "learning_rate", "validation", "num_networks")
 TRAINING_ELSEWHERE = {
     **{field: f"it is the parameter {HOST_NAMES.get(field, field)}" for field in (*_TRAINING, "class_weights")},
-    **dict.fromkeys(("augmentation", "kernel_augmentation", "kernel_copies"), "augment switches it"),
+    **dict.fromkeys(("augmentation", "kernel_copies"), "augment switches it"),
 }
 # Channels for each step of the longest series. Of the sets in the UEA archive, InsectWingbeat has most: 200 channels,
 # up to 22 steps.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 
 from mvpa_ts.attention.functional import COMPONENTS, checked_components
 from mvpa_ts.checks import keep_shares, keep_whole
@@ -28,10 +27,8 @@ class ClassificationConfig:
         About how many tokens a series of `length` steps becomes; bounds memory and time.
     positions : int
         Most positions in the convolutional stage.
-    stem_kernels : tuple of int
-        Odd numbers of taps of the stem's convolutions, whose outputs are added.
-    width, conv_layers, conv_kernel : int
-        Features of a token channel in the convolutional stage, its residual blocks, and their taps.
+    width, conv_layers : int
+        Features of a token channel in the convolutional stage, and its residual blocks.
     dim, num_heads, mlp_dim, num_layers : int
         Width D, heads, hidden width of the gated MLP, and MVPA blocks; 0 blocks leave the attention out.
     components : tuple of {"content", "time", "channel"}
@@ -40,9 +37,6 @@ class ClassificationConfig:
         Dropout inside blocks; structured dropout of segments and channels; dropout before the output layer.
     kernel_features : int
         Features of the fixed-kernel path; 0 leaves it out.
-    kernel_weight : float or None
-        Share of the fixed-kernel path in the averaged probabilities or numbers. None: one half until training chooses
-        it on the validation part.
 
     Raises
     ------
@@ -62,10 +56,8 @@ class ClassificationConfig:
     token_channels: int = 16
     tokens: int = 64
     positions: int = 160
-    stem_kernels: tuple[int, ...] = (3, 9, 19)
     width: int = 32
     conv_layers: int = 2
-    conv_kernel: int = 7
     dim: int = 64
     num_heads: int = 4
     mlp_dim: int = 128
@@ -75,24 +67,16 @@ class ClassificationConfig:
     attention_dropout: float = 0.0
     head_dropout: float = 0.3
     kernel_features: int = 5000
-    kernel_weight: float | None = None
 
     def __post_init__(self) -> None:
         keep_whole(
             self, 1, "num_channels", "num_classes", "length", "token_channels", "tokens", "positions", "width",
-            "conv_kernel", "dim", "num_heads", "mlp_dim",
+            "dim", "num_heads", "mlp_dim",
         )  # fmt: skip
         keep_whole(self, 0, "conv_layers", "num_layers", "kernel_features")
-        for taps in (self.conv_kernel, *self.stem_kernels):
-            if taps < 1 or not taps % 2:
-                raise ValueError(f"conv_kernel and stem_kernels must be odd, got {taps}")
         if self.dim % self.num_heads:
             raise ValueError(f"dim ({self.dim}) must be a multiple of num_heads ({self.num_heads})")
         keep_shares(self, "dropout", "attention_dropout", "head_dropout")
-        if self.kernel_weight is not None:
-            if not (isinstance(self.kernel_weight, Real) and 0.0 <= self.kernel_weight <= 1.0):
-                raise ValueError(f"kernel_weight must be in [0, 1] or None, got {self.kernel_weight!r}")
-            object.__setattr__(self, "kernel_weight", float(self.kernel_weight))
         object.__setattr__(self, "components", checked_components(self.components))
 
     @property

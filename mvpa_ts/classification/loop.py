@@ -57,7 +57,7 @@ class ClassificationTraining:
     refit : bool
         The first network holds out the validation part, and the others are trained on all series for the number of
         steps that was best for it. Otherwise each network holds out a part of its own.
-    kernel_augmentation, kernel_copies : Augmentation, int
+    kernel_copies : int
         Changed copies of each series that the fixed-kernel path is fitted with; fewer where the panel is large.
     class_weights : {"balanced"}, tuple of float or None
         "balanced": every class weighs the same in the loss, whatever its number of series. A tuple has the weight of
@@ -88,7 +88,6 @@ class ClassificationTraining:
     patience: int = 6
     num_networks: int = 2
     refit: bool = True
-    kernel_augmentation: Augmentation = _KERNEL_AUGMENTATION
     kernel_copies: int = 4
     class_weights: Literal["balanced"] | tuple[float, ...] | None = None
 
@@ -162,7 +161,7 @@ def fit_kernels(path: KernelPath, part: Part, training: ClassificationTraining, 
     generator = torch.Generator().manual_seed(seed)
     copies = max(0, min(training.kernel_copies, _KERNEL_ROWS // len(part.labels) - 1))
     forms = [(part.x, part.mask)]
-    forms += [training.kernel_augmentation(part.x, part.mask, generator) for _ in range(copies)]
+    forms += [_KERNEL_AUGMENTATION(part.x, part.mask, generator) for _ in range(copies)]
     device = path.weight.device
     x, mask = (torch.cat(tensors).to(device) for tensors in zip(*forms, strict=True))
     weights = part.weights(part.class_weights(training.class_weights))

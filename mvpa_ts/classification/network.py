@@ -13,6 +13,9 @@ from mvpa_ts.classification.configuration import ClassificationConfig
 from mvpa_ts.classification.kernels import KernelPath
 from mvpa_ts.classification.views import series_views
 
+# Taps of the stem's convolutions, whose outputs are added, and of those after it.
+_STEM_TAPS, _TAPS = (3, 9, 19), 7
+
 
 class ClassificationNetwork(nn.Module):
     """Logits of the classes of each series, from two paths that are averaged in probability; or one number.
@@ -41,9 +44,9 @@ class ClassificationNetwork(nn.Module):
         self.config = config
         self.attention = AttentionPath(config)
         self.kernels = None
-        share = 0.5 if config.kernel_weight is None else config.kernel_weight
-        self.kernel_share = nn.Buffer(torch.tensor(share))
-        if config.kernel_features and share > 0.0:
+        # Of the fixed-kernel path in the average; training chooses it on what is held out.
+        self.kernel_share = nn.Buffer(torch.tensor(0.5))
+        if config.kernel_features:
             self.kernels = KernelPath(
                 config.num_channels, config.num_classes, config.length, config.kernel_features, seed
             )
@@ -96,12 +99,8 @@ class TokenEncoder(nn.Module):
         planes, most = 4 * config.num_channels, 4 * config.token_channels
         # Many channels are mixed first: convolutions over 963 channels would hold 61 million weights.
         self.mix = nn.Conv1d(planes, most, 1) if planes > most else nn.Identity()
-        self.stem = nn.ModuleList(
-            nn.Conv1d(min(planes, most), C * W, taps, padding=taps // 2) for taps in config.stem_kernels
-        )
-        self.convolutions = nn.ModuleList(
-            TokenConvolution(C, W, config.conv_kernel, config.dropout) for _ in range(config.conv_layers)
-        )
+        self.stem = nn.ModuleList(nn.Conv1d(min(planes, most), C * W, taps, padding=taps // 2) for taps in _STEM_TAPS)
+        self.convolutions = nn.ModuleList(TokenConvolution(C, W, config.dropout) for _ in range(config.conv_layers))
         self.merge = nn.Linear(W * config.segment_stride, D)
         self.channel_embedding = nn.Parameter(torch.randn(C, D) * 0.02)
         self.segment_embedding = nn.Parameter(torch.randn(config.segments, 1, D) * 0.02)
@@ -150,12 +149,12 @@ class TokenEncoder(nn.Module):
 class TokenConvolution(nn.Module):
     """A residual pair of convolutions over time within each token channel; x [B, C·W, P]."""
 
-    def __init__(self, channels: int, width: int, kernel: int, dropout: float) -> None:
+    def __init__(self, channels: int, width: int, dropout: float) -> None:
         super().__init__()
         self.channels = channels
         self.norm = nn.RMSNorm(width, eps=1e-5)
-        self.first = nn.Conv1d(channels * width, channels * width, kernel, padding=kernel // 2, groups=channels)
-        self.second = nn.Conv1d(channels * width, channels * width, kernel, padding=kernel // 2, groups=channels)
+        self.first = nn.Conv1d(channels * width, channels * width, _TAPS, padding=_TAPS // 2, groups=channels)
+        self.second = nn.Conv1d(channels * width, channels * width, _TAPS, padding=_TAPS // 2, groups=channels)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, real: Tensor) -> Tensor:

@@ -267,7 +267,7 @@ def _fit(
             steps = best if index == 0 else steps
             if network.kernels is not None:
                 left_out = loop.fit_kernels(network.kernels, whole, training, seed_of_network)
-                if config.kernel_weight is None and index == 0 and validated:
+                if index == 0 and validated:
                     share = kernel_share(network.attention, left_out[held], whole.rows(held), training)
                 if share is not None:
                     network.kernel_share.fill_(share)

@@ -82,13 +82,13 @@ def test_without_mask_everything_is_observed():
 
 
 def test_probabilities_are_the_average_of_both_paths():
-    network = make(kernel_weight=0.25)
+    network = make()
+    network.kernel_share.fill_(0.25)
     x = torch.randn(5, 50, 3)
     assert network.kernels is not None
     expected = 0.75 * network.attention(x).softmax(1) + 0.25 * network.kernels(x).softmax(1)
     torch.testing.assert_close(network(x).softmax(1), expected)
     assert make(kernel_features=0).kernels is None
-    assert make(kernel_weight=0.0).kernels is None
 
 
 def test_every_component_and_the_order_of_channels_matter():
@@ -149,11 +149,8 @@ def test_shape_view_is_free_of_level_and_scale():
     [
         ({"num_classes": 0}, "num_classes must be at least 1, got 0"),
         ({"dim": 30}, r"dim \(30\) must be a multiple of num_heads \(4\)"),
-        ({"conv_kernel": 4}, "must be odd, got 4"),
         ({"tokens": 0}, "tokens must be at least 1, got 0"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
-        ({"kernel_weight": 1.5}, r"kernel_weight must be in \[0, 1\] or None, got 1.5"),
-        ({"kernel_weight": "half"}, r"kernel_weight must be in \[0, 1\] or None, got 'half'"),
         ({"components": ("contents",)}, "contents"),
     ],
 )

@@ -40,14 +40,16 @@ def config(**changes: float) -> ClassificationConfig:
     return ClassificationConfig(2, 1, 30, **{**SMALL, **changes})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("changes", [{"kernel_features": 0}, {"kernel_weight": 1.0}, {}])
-def test_the_number_is_found(changes):
+def test_the_number_is_found():
     """Each path alone, and both: far better than the mean on series that were not seen."""
     series, targets = panel(80)
     training = ClassificationTraining(steps=60, evaluate_every=20)
-    fitted = fit_regressor(series[:60], targets[:60], config=config(**changes), training=training)
-    error = fitted.predict(series[60:]) - targets[60:]
-    assert np.mean(error**2) < 0.3 * np.mean((targets[60:] - targets[:60].mean()) ** 2)
+    fitted = fit_regressor(series[:60], targets[:60], config=config(), training=training)
+    for share in (None, 0.0, 1.0):  # that of the training, and all of one path
+        for network in () if share is None else fitted.networks:
+            network.kernel_share.fill_(share)
+        error = fitted.predict(series[60:]) - targets[60:]
+        assert np.mean(error**2) < 0.3 * np.mean((targets[60:] - targets[:60].mean()) ** 2)
 
 
 def test_units_of_the_targets_do_not_matter():
@@ -85,8 +87,9 @@ def test_ridge_is_scikit_learns_and_its_rows_are_left_out_for_real():
 
 
 def test_the_paths_are_averaged():
-    network = ClassificationNetwork(config(kernel_weight=0.25)).eval()
+    network = ClassificationNetwork(config()).eval()
     with torch.no_grad():
+        network.kernel_share.fill_(0.25)
         network.kernels.weight.normal_()  # type: ignore[union-attr]
         x = torch.randn(3, 30, 2)
         parts = [path(x) for path in (network.attention, network.kernels)]  # type: ignore[misc]

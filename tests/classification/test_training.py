@@ -278,11 +278,7 @@ def test_the_better_path_gets_the_larger_share():
     assert 0.4 <= few <= 0.5
 
 
-def test_a_given_share_is_kept(fitted):
-    series, labels = panel()
-    given = replace(config(series), kernel_weight=0.3)
-    model = fit_classifier(series, labels, config=given, training=QUICK)
-    assert [network.kernel_share.item() for network in model.networks] == pytest.approx([0.3, 0.3])
+def test_networks_have_one_share(fitted):
     assert fitted.networks[0].kernel_share == fitted.networks[1].kernel_share
 
 

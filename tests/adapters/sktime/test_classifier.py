@@ -245,7 +245,7 @@ def test_files_come_back(kind, tmp_path):
 
 def test_parameters_may_be_numbers_of_numpy(tmp_path):
     numbers = {"dim": np.int64(8), "max_steps": np.int64(2), "dropout": np.float32(0.5)}
-    numbers["network"] = {"kernel_weight": np.float32(1)}
+    numbers["network"] = {"head_dropout": np.float32(0.5)}
     classifier = fitted(*waves(), **numbers)
     classifier.to_files(tmp_path)
     assert MVPAClassifier.from_files(tmp_path).fitted_.config == classifier.fitted_.config

@@ -53,7 +53,7 @@ def test_every_parameter_arrives(monkeypatch, estimator, fit, augment):
         "dim": 6, "num_layers": 7, "components": ("time",), "dropout": 0.01, "kernel_features": 17, "max_steps": 19,
         "learning_rate": 0.05, "validation_fraction": 0.09, "num_networks": 37, "device": "meta",
     }  # fmt: skip
-    network = {"num_heads": 3, "mlp_dim": 5, "width": 9, "attention_dropout": 0.02, "kernel_weight": 0.04}
+    network = {"num_heads": 3, "mlp_dim": 5, "width": 9, "attention_dropout": 0.02, "head_dropout": 0.04}
     training = {"batch_size": 23, "label_smoothing": 0.07, "mixup": 0.08, "evaluate_every": 29, "refit": False}
     of_classes = {"class_weight": {1: 2.0}} if estimator is MVPAClassifier else {}
     X, y = waves()
