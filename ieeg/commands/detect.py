@@ -143,7 +143,7 @@ def command_line() -> CommandParser:
     parser.add_argument("recordings", nargs="+", metavar="recording", help="files, or BIDS, SWEC or other folders")
     parser.add_argument("-o", "--output", required=True, help="folder for the results, or a file.tsv")
     common.add_detector_options(parser)
-    parser.add_argument("--channels", default="auto", help="auto (up to 32), all, or names: A1,A2,B3")
+    parser.add_argument("--channels", default="auto", help='auto (up to 32), all, or names: A1,A2,"B,3"')
     parser.add_argument(
         "--rules",
         choices=("szcore", "paper", "none"),
@@ -173,10 +173,7 @@ def _task(options: argparse.Namespace) -> ScoringTask:
     chosen = vars(options) | {"reading": common.reading_options(options)}
     task = ScoringTask(**{field.name: chosen[field.name] for field in fields(ScoringTask)})
     if not options.scheduler:
-        try:
-            task.detector()  # wrong settings are named before the first file is read
-        except ModuleNotFoundError as error:  # a baseline that is not installed
-            raise CommandError(str(error)) from None
+        task.detector()  # wrong settings are named before the first file is read
     return task
 
 

@@ -146,8 +146,7 @@ def _train_others(first: Any, again: Callable[[Sequence[str]], object]) -> None:
 
 def _list_left_out(data: Any, folder: Path) -> None:
     """Print, and write beside the model, what was left out of the recordings that train and validate."""
-    given = (*(data.sources or ()), *(data.validation_sources or ()))
-    others, links = not_read(Path(item) for item in given if isinstance(item, (str, Path)))
+    others, links = not_read(data.given_paths)
     rows = [*dict.fromkeys([*others, *links])]
     for dataset in (data.training, data.validation):
         for segments in () if dataset is None else dataset.segments:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import difflib
 import importlib
 import json
@@ -76,7 +77,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         print(RESEARCH_USE, file=sys.stderr)
     try:
         importlib.import_module(f"mvpa_ts.ieeg.commands.{name}").main(words)
-    except (CommandError, ValueError, OSError) as error:
+    except (CommandError, ValueError, OSError, ModuleNotFoundError) as error:
         if isinstance(error, BrokenPipeError):
             sys.stdout.flush()  # raises it again where it is of the output
         print(f"mvpformer {name}: {error}", file=sys.stderr)
@@ -169,7 +170,7 @@ def refuse_unread(paths: Iterable[Path]) -> None:
     from mvpa_ts.ieeg.recordings.left_out import not_read
 
     if others := not_read(paths)[0]:
-        raise CommandError(f"all are scored but {len(others)} of a kind that is not read, such as {others[0][0]}")
+        raise CommandError(f"all are read but {len(others)} of a kind that is not read, such as {others[0][0]}")
 
 
 def check_model(name: str | None) -> None:
@@ -260,8 +261,8 @@ def channel_choice(text: str) -> Any:
 
     Examples
     --------
-    >>> channel_choice("auto"), channel_choice("A1, A2")
-    ('auto', ['A1', 'A2'])
+    >>> channel_choice("auto"), channel_choice('A1, "A2,x"')
+    ('auto', ['A1', 'A2,x'])
     """
     return text if text in ("auto", "all") else channel_names(text)
 
@@ -282,9 +283,9 @@ def k_of_n(text: str, option: str = "--online") -> tuple[int, int]:
 
 
 def channel_names(text: str) -> list[str]:
-    """The names in --channels, which commas divide."""
-    names = [name.strip() for name in text.split(",")]
-    if not all(names):
+    """The names in --channels, which commas divide; a name with a comma stands in quotation marks."""
+    names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True))]
+    if not (names and all(names)):
         raise CommandError(f"--channels must be names with commas between them, such as A1,A2, got {text!r}")
     return names
 

@@ -49,10 +49,7 @@ def main(arguments: list[str]) -> None:
 
             raw.set_annotations(mne.Annotations([on for on, _ in edited], [off - on for on, off in edited], "seizure"))
 
-    try:
-        result = review(recording, detection.events, show, until=options.until, seizure_words=words)
-    except ModuleNotFoundError as error:
-        raise CommandError(str(error)) from None
+    result = review(recording, detection.events, show, until=options.until, seizure_words=words)
     result.save(options.detection)
     counts = ", ".join(f"{count} {change}" for change, count in result.changes.items())
     print(f"{recording.name}: {counts}; see {options.detection}/{REVIEWED}")

@@ -260,7 +260,8 @@ class _Clock:
 
 def show(decision: Decision, output: TextIO | None) -> None:
     """Print a decision, and add it to the table at once: what was decided is there whatever comes."""
-    line = f"{decision.start:.1f}\t{decision.probability:.4f}\t{int(decision.alarm)}"
+    probability = "n/a" if math.isnan(decision.probability) else f"{decision.probability:.4f}"
+    line = f"{decision.start:.1f}\t{probability}\t{int(decision.alarm)}"
     print(line, flush=True)
     if output is not None:
         output.write(line + "\n")

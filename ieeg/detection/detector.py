@@ -23,7 +23,7 @@ from mvpa_ts.ieeg.detection.rules import RULES, EventRules, RuleName, event_rule
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.ieeg.events import Floats, segment_labels, unscored_stretches
 from mvpa_ts.ieeg.model import seen_subjects
-from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS, folder_of, warn_of_unfinished
+from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS, folder_of
 from mvpa_ts.ieeg.model.sliding import sliding_features
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import MOST_CHANNELS, with_channels
@@ -126,7 +126,6 @@ class Detector:
             self.model_name = path.parent.name if path.name == "model" else path.name
             self._folder = folder_of(os.fspath(model))
             self.linear = load_linear(model)
-            warn_of_unfinished(self._folder)
         loaded = networks.seizure_networks(model)
         self.config = dataclasses.replace(loaded[0].config, threshold=networks.mean_threshold(loaded))
         """Configuration of the networks, with the threshold of all."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from mvpa_ts.files import read_config
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
-from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS, pretrained_file, write_card
+from mvpa_ts.ieeg.model.pretrained import LINEAR, NETWORKS, folder_of, pretrained_file, warn_of_unfinished, write_card
 from mvpa_ts.weights import CONFIG_NAME, WEIGHTS_NAME, load_strictly, read_weights, save_model
 
 # What a detector is made of: a network, several of the same sizes, or the folder or name of either.
@@ -89,7 +89,10 @@ def seizure_networks(model: Networks) -> tuple[MVPFormer, ...]:
     ValueError
         A network has no head of two classes, their configurations differ by more than the threshold, or there is none.
     """
-    loaded: Any = load_networks(model) if isinstance(model, (str, os.PathLike)) else model
+    loaded: Any = model
+    if isinstance(model, (str, os.PathLike)):
+        warn_of_unfinished(folder_of(model))
+        loaded = load_networks(model)
     networks: tuple[Any, ...] = tuple(loaded) if isinstance(loaded, (list, tuple)) else (loaded,)
     if not networks:
         raise ValueError("model must hold at least one network, got none")

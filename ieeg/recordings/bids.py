@@ -176,7 +176,11 @@ def beside(path: Path, suffix: str) -> Path:
     stem = path.name.removesuffix(".gz").rpartition(".")[0] or path.name  # a folder of SWEC
     table = path.parent / f"{stem.removesuffix('_ieeg').removesuffix('_eeg')}_{suffix}"
     # The parts of a split recording share their tables.
-    if "_split-" in stem and (shared := table.with_name(re.sub(r"_split-\d+", "", table.name))).is_file():
+    if (
+        "_split-" in stem
+        and not table.is_file()
+        and (shared := table.with_name(re.sub(r"_split-\d+", "", table.name))).is_file()
+    ):
         return shared
     if not table.name.isascii() and not table.exists() and path.parent.is_dir():
         # A Mac writes an ü in a file's name as two letters, and other programs as one.

@@ -80,6 +80,14 @@ def _text(field: bytes) -> str:
         return field.decode("latin-1").strip("\0 ")
 
 
+def in_utf8(text: str) -> str:
+    """A text that was read as Latin-1, of which UTF-8 makes fewer letters where it is that."""
+    try:
+        return text.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return text
+
+
 def check_edf(path: Path, truncated: str = "error") -> Header:
     """The header of a file, after a check for what MNE would take for another recording without a word.
 

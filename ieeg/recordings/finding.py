@@ -177,6 +177,20 @@ def warn_of_shared_names(files: Iterable[Path]) -> None:
             )
 
 
+def warn_of_shared_table(table: Path, path: Path) -> None:
+    """Warn where several recordings inherit the times of one table, as BIDS allows."""
+    if "_split-" not in path.name and {*table.name.split("_")} >= {*stem_of(path).split("_")} - {"ieeg", "eeg"}:
+        return  # it has the recording's whole name
+    recordings = _with_links(table.parent)[0]
+    sharing = [file for file in recordings if bids.sidecar(file, bids.bids_path(file), "events.tsv") == table]
+    if len(sharing) > 1:
+        warn(
+            f"{table} is the table of {len(sharing)} recordings, such as {sharing[0].name} and {sharing[1].name}, and "
+            "each of them has its events at the same seconds: if they are of one recording, give each a table of its "
+            f"own, such as {stem_of(sharing[-1]).rpartition('_')[0]}_{table.name.rpartition('_')[2]}"
+        )
+
+
 def warn_of_unread_tables(path: Path, suffix: str, what: str) -> None:
     """Warn of tables in the file's folder that may be of it, and whose names do not say so."""
 

@@ -300,6 +300,7 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
     options: dict[str, Any] = {}
     if include is not None:  # by names as here, and as they stand in a file that pads them with zeros
         names = [*include, *(name.ljust(16, "\0") for name in include)]
+        names += [name.encode().decode("latin-1") for name in include]
         names += [re.sub(r"^(.*)(-\d+)$", lambda found: found[1].ljust(16, "\0") + found[2], name) for name in include]
         options = {"include": names, "exclude_after_unique": True}
     is_edf = path.suffix.lower() in edf.EDF_SUFFIXES
@@ -319,7 +320,7 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
                 raise
         if is_edf:
             # Of a name that is padded with zeros MNE does not see that it is of the annotations.
-            raw.rename_channels({name: name.replace("\0", "").strip() for name in raw.ch_names if "\0" in name})
+            raw.rename_channels({name: edf.in_utf8(name.replace("\0", "").strip()) for name in raw.ch_names})
             raw.drop_channels([name for name in raw.ch_names if name in edf.ANNOTATIONS])
             # MNE also cuts annotations to the recording; `stated_seizures` does so too, but says what it leaves out.
             raw.annotations.delete(range(len(raw.annotations)))
@@ -349,6 +350,7 @@ def read_classes(
     if table is not None:
         settings = recording.name, recording.duration, recording.sfreq
         spans = events_table.read_spans(table, classes, *settings, cut_short=truncated == "read")
+        finding.warn_of_shared_table(table, path)
     if raw is None:
         return spans
     marks = [(mark["onset"] - raw.first_time, mark["duration"], str(mark["description"])) for mark in raw.annotations]
@@ -398,6 +400,8 @@ def _sidecar_seizures(
         # The table knows of one somewhere. What the file says of none is not believed.
         texts = [str(mark["description"]) for mark in raw.annotations]
         raw.annotations.delete([number for number, text in enumerate(texts) if is_background(text)])
+    if seizures:
+        finding.warn_of_shared_table(table, path)
     if seizures is not None:
         events_table.warn_of_other_seizures(own, seizures, duration, table, words)
     return seizures

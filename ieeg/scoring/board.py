@@ -106,7 +106,8 @@ def detectors_at_hand(models: Sequence[str] = ()) -> dict[str, Detector]:
         detectors[BRAINMAZE] = BaselineDetector(BRAINMAZE)
     for model in models:
         regression = Path(model) / "regression.json"
-        detector = detectors[model] = (BaselineDetector if Path(model).suffix == ".json" else Detector)(model)
+        baseline = model in (LINE_LENGTH, BRAINMAZE) or Path(model).suffix == ".json"
+        detector = detectors[model] = (BaselineDetector if baseline else Detector)(model)
         if detector.classes:
             raise ValueError(
                 f"{model} tells {', '.join(detector.classes)} apart, and a board is of seizures: give folders of "
@@ -213,7 +214,7 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
             results.append(RecordingResult(*source, starts, values, [*recording.seizures], found))
         result = SubjectResult(name, results)
         ranked = ranking(result.labels, result.probabilities)
-        counts = {"trained on": len(taught), "failed on": failed}
+        counts = {"seizures skipped": result.seizures_skipped, "trained on": len(taught), "failed on": failed}
         rows.append(_row(name, result.events, result.seconds, *ranked) | counts)
         said = [f"on {', '.join(taught)}, whose scores do not show how good it is"] if taught else []
         said += [f"on other recordings of the subjects of {', '.join(others)}"] if others else []

@@ -207,6 +207,12 @@ class RecordingDataModule(pl.LightningDataModule):
             # Without this Lightning asks for a loader and warns that it is empty.
             self.trainer.limit_val_batches = 0
 
+    @property
+    def given_paths(self) -> list[Path]:
+        """Files and folders that are to train or to validate, as they were named."""
+        given = (*(self.sources or ()), *(self.validation_sources or ()))
+        return [Path(item) for item in given if isinstance(item, (str, Path))]
+
     def open(self) -> tuple[list[Recording], list[Recording]]:
         """Recordings that train and those that validate, opened once."""
         if self._recordings is None:
@@ -223,11 +229,7 @@ class RecordingDataModule(pl.LightningDataModule):
         held_out = division.found_recordings(self.validation_sources or ())
         # By file, as a file in both lists would be scored after training on it.
         division.check_lists(sources, held_out)
-        named = [*(self.sources or ()), *(self.validation_sources or ())]
-        warn_of_missing_subjects(
-            [item for item in named if isinstance(item, (str, Path))],
-            [item for item in (*sources, *held_out) if isinstance(item, Path)],
-        )
+        warn_of_missing_subjects(self.given_paths, [item for item in (*sources, *held_out) if isinstance(item, Path)])
         recordings = self._read([*sources, *held_out])
         if self.validation_sources is None:
             return division.divided_by_subject(recordings, self.validation_subjects, self.allow_duplicates)

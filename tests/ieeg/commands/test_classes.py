@@ -184,11 +184,12 @@ def test_the_table_is_believed_and_what_no_class_covers_is_counted(lab, tmp_path
     words = ["finetune", "--classes", "awake", "sleep", "--recordings", tmp_path, "--output", tmp_path / "run"]
     (tmp_path / "day.trc").touch()
     with pytest.warns(UserWarning, match="is believed, and contradicts the annotations in the file: sleep at 40 s$"):
-        assert main([*map(str, words)]) == 0
+        assert main([*map(str, words)]) == 1
     # 57 to 60 s are of both, which are the twelfth segment; from 100 to 120 s there is none.
     error = capsys.readouterr().err
     assert "night: 5 segments (no class covers half of it, or two share it)" in error
     assert "  day.trc: of a kind that is not read" in error
+    assert "all are read but 1 of a kind that is not read, such as day.trc" in error
     assert run("detect", path, "--model", tmp_path / "run" / "classes.json", "-o", tmp_path / "results") == 0
     table = pd.read_csv(tmp_path / "results" / "night" / "probabilities.tsv", sep="\t")
     assert [*table.loc[table["stated"].isna(), "onset"]] == [55.0, *range(100, 120, 5)]
@@ -212,6 +213,13 @@ def test_classes_that_cannot_be_learned_are_named(lab, tmp_path, capsys, classes
     assert finetune(tmp_path / "run", classes, [tmp_path / "awake.edf"], *held_out) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_class_that_shares_all_its_segments_with_another_is_named(tmp_path, capsys):
+    write(tmp_path / "night.edf", 6, ["awake", "awake"])
+    (tmp_path / "night_events.tsv").write_text("onset\tduration\ttrial_type\n0\t60\tawake\n20\t20\tsleep\n")
+    assert finetune(tmp_path / "run", ["awake", "sleep"], [tmp_path / "night.edf"]) == 1
+    assert "no 5 s of --recordings are of 'sleep' alone: no class covers half" in capsys.readouterr().err
 
 
 def test_what_is_for_seizures_is_refused(lab, tmp_path, capsys):

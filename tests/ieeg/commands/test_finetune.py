@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from mvpa_ts.files import writing_alone
-from mvpa_ts.ieeg import Detector, mvpformer_tiny, simulate_recording
+from mvpa_ts.ieeg import Detector, StreamingDetector, mvpformer_tiny, simulate_recording
 from mvpa_ts.ieeg.commands import finetune as finetune_command
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.linear import load_linear
@@ -55,6 +55,16 @@ def test_one_recording_needs_no_brackets_and_a_cut_one_a_word(tmp_path, capsys):
     assert "truncated" in capsys.readouterr().err
     with pytest.warns(UserWarning, match="is truncated"):
         assert finetune(tmp_path / "run", *files, "--data.truncated", "read") == 0
+
+
+def test_files_that_are_not_read_are_said_at_the_end(tmp_path, capsys):
+    patient(tmp_path)
+    (tmp_path / "night.trc").touch()
+    files = ["--data.recordings", str(tmp_path), "--data.validation_recordings", "[]"]
+    assert finetune(tmp_path / "run", *files) == 1
+    captured = capsys.readouterr()
+    assert "the model is in" in captured.out
+    assert "all are read but 1 of a kind that is not read, such as night.trc" in captured.err
 
 
 def test_more_channels_than_the_model_are_refused_before_anything_is_read(tmp_path, capsys):
@@ -248,8 +258,8 @@ def test_a_detector_that_lacks_its_regression_says_so(tmp_path, monkeypatch):
             finetune._train_others(run, lambda more: None)
     with pytest.warns(UserWarning, match=r"model lacks networks or its regression, .* again, with --ckpt_path last"):
         Detector(tmp_path / "model")
-    run.trainer.datamodule.validation = run.trainer.datamodule.sources = run.trainer.datamodule.validation_sources = (
-        None
-    )
+    with pytest.warns(UserWarning, match=r"model lacks networks or its regression"):
+        StreamingDetector(tmp_path / "model", 512.0, ["A1", "A2"])
+    run.trainer.datamodule.validation, run.trainer.datamodule.given_paths = None, []
     finetune._train_others(run, lambda more: None)
     assert not (tmp_path / "model" / UNFINISHED).exists()

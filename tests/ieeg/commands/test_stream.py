@@ -11,7 +11,8 @@ import pytest
 
 from mvpa_ts.ieeg import Preprocessing, StreamingDetector
 from mvpa_ts.ieeg.commands.main import CommandError, main
-from mvpa_ts.ieeg.commands.stream import Source, decisions, described
+from mvpa_ts.ieeg.commands.stream import Source, decisions, described, show
+from mvpa_ts.ieeg.detection.streaming import Decision
 
 lsl = pytest.importorskip("mne_lsl.lsl")
 NAMES = ["A10", "A2", "EKG1", "A1"]
@@ -244,6 +245,13 @@ def test_what_a_stream_says_of_itself():
 def test_refusals(changes, unit, channels, message):
     with pytest.raises(CommandError, match=message):
         described(info_of(**changes), unit, channels)
+
+
+def test_a_decision_without_a_probability_is_said_as_in_other_tables(tmp_path):
+    with (tmp_path / "decisions.tsv").open("w+", encoding="utf-8") as table:
+        show(Decision(5.0, float("nan"), alarm=False), table)
+        show(Decision(10.0, 0.25, alarm=True), table)
+    assert (tmp_path / "decisions.tsv").read_text() == "5.0\tn/a\t0\n10.0\t0.2500\t1\n"
 
 
 def test_no_stream_no_name_and_a_table_that_is_there(tmp_path, capsys):

@@ -199,7 +199,7 @@ def test_detect_takes_what_calibrate_wrote_and_no_other_model(tmp_path, capsys):
         assert "take the same preprocessing and channels, or calibrate with these" in capsys.readouterr().err
     (tmp_path / "night.trc").touch()
     assert main(["calibrate", str(tmp_path), *words[2:]]) == 1
-    assert "all are scored but 1 of a kind that is not read, such as night.trc" in capsys.readouterr().err
+    assert "all are read but 1 of a kind that is not read, such as night.trc" in capsys.readouterr().err
     file.write_text("{}")
     assert main([*detect, *options]) == 1
     assert "is no calibration" in capsys.readouterr().err

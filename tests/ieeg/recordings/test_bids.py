@@ -81,6 +81,25 @@ def test_a_table_speaks_of_recordings_that_have_all_its_entities(tmp_path, table
     assert read_recording(path).seizures == (() if onset is None else ((onset, onset + 5.0),))
 
 
+@pytest.mark.parametrize("entity", ["run-1", "split-01"])
+def test_a_table_that_several_recordings_inherit_is_named(tmp_path, entity):
+    path = data_set(tmp_path, ["A1", "A2"], [row("A1"), row("A2")])
+    runs = [path.with_name(f"sub-01_task-x_{entity[:-1]}{number}_ieeg.edf") for number in (1, 2)]
+    for run in runs:
+        run.write_bytes(path.read_bytes())
+    table = path.with_name("sub-01_task-x_events.tsv")
+    table.write_text("onset\tduration\ttrial_type\n5\t5\tseizure\n")
+    # The recording with the table's own name is one of three.
+    for run in runs:
+        with pytest.warns(
+            UserWarning, match=rf"events\.tsv is the table of 3 .* such as sub-01_task-x_{entity[:-1]}2_events"
+        ):
+            assert read_recording(run).seizures == ((5.0, 10.0),)
+    runs[0].with_name(f"sub-01_task-x_{entity}_events.tsv").write_text("onset\tduration\ttrial_type\n9\t5\tsz\n")
+    with warnings.catch_warnings(action="error"):
+        assert read_recording(runs[0]).seizures == ((9.0, 14.0),)
+
+
 def test_order_is_all_there_is(tmp_path):
     rows = [row("LA1"), row("LA2", state="bad"), row("X", "MISC")]
     with pytest.warns(UserWarning, match=r"channels\.tsv names none of the file's channels, such as 'c1'; its rows"):

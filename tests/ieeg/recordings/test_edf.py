@@ -334,6 +334,21 @@ def test_annotations_around_the_recording_are_cut_and_named(tmp_path):
         assert read_recording(path).seizures == ((0.0, 5.0),)
 
 
+@pytest.mark.parametrize("faster", [False, True])
+def test_labels_in_utf_8(tmp_path, faster):
+    """MNE reads labels in UTF-8, or all of the file in another encoding, which then has letters that it cannot read."""
+    x = np.random.default_rng(0).normal(0, 50, 10 * 512)
+    signals = [("FpX1..", x[::2], 256), ("A2", x[1::2], 256), *([("EKG", x, 512)] * faster)]
+    options = {"physical_dimension": "uV", "physical_range": (-500, 500)}
+    edfio.Edf([edfio.EdfSignal(y, rate, label=label, **options) for label, y, rate in signals]).write(
+        tmp_path / "x.edf"
+    )
+    (tmp_path / "x.edf").write_bytes((tmp_path / "x.edf").read_bytes().replace(b"FpX1..", "Fpü1 ".encode()))
+    recording = read_recording(tmp_path / "x.edf", channels=["Fpü1"])
+    assert recording.channel_names == ("Fpü1",)
+    np.testing.assert_allclose(recording.read(0, 2560)[0], x[::2], atol=0.02)
+
+
 def test_annotations_in_latin_1(tmp_path):
     path = handmade(tmp_path / "x.edf", "EDF+C", [f"+{i}" for i in range(60)], "+5\x1510\x14AnfQlle\x14\x00")
     path.write_bytes(path.read_bytes().replace(b"AnfQlle", "Anfälle".encode("latin-1")))

@@ -71,6 +71,9 @@ def test_a_stretch_that_is_marked_bad_is_no_time_in_which_an_event_could_be_fals
     night.bad_spans = ((300.0, 600.0),)
     (row,) = board([night], {"late": detector("late", seconds_of(110, 140))}).rows.to_dict("records")
     assert (row["false events a day"], row["hours"]) == (288.0, round(300 / 3600, 3))
+    night = night.with_seizures([(120.0, 150.0), (400.0, 430.0)])
+    (row,) = board([night], {"late": detector("late", seconds_of(110, 140))}).rows.to_dict("records")
+    assert (row["seizures"], row["found"], row["seizures skipped"]) == (2, 1, 1)
 
 
 def test_a_detector_that_fails_is_listed_and_costs_no_other():
@@ -115,6 +118,7 @@ def test_a_file_of_a_baseline_is_a_detector(tmp_path):
     LineLength(3.0).save(tmp_path / "line-length.json")
     name = str(tmp_path / "line-length.json")
     assert detectors_at_hand([name])[name].baseline.quiet == 3.0
+    assert [*detectors_at_hand(["line-length"])] == [*detectors_at_hand()]
 
 
 def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys):
@@ -140,7 +144,7 @@ def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys):
     assert not ADDED
     (tmp_path / "bids" / "night.trc").touch()
     assert main(words) == 1
-    assert "all are scored but 1 of a kind that is not read, such as night.trc" in capsys.readouterr().err
+    assert "all are read but 1 of a kind that is not read, such as night.trc" in capsys.readouterr().err
     assert main(["board", str(tmp_path / "bids"), "--add", "nowhere.py", "-o", "x"]) == 1
     assert "--add: there is no file nowhere.py" in capsys.readouterr().err
     (tmp_path / "empty.py").touch()
