@@ -128,7 +128,7 @@ def _report(rows: Sequence[Row], files: Sequence[str], outputs: Outputs, root: P
     folders = [output for _, output in outputs if (output / RUN).is_file()]
     if folders:
         # An earlier run may have scored other recordings into the same folder.
-        others = {folder.parent.name for folder in root.glob(f"*/{RUN}")} - {folder.name for folder in folders}
+        others = {folder.parent.name for folder in root.rglob(RUN)} - {folder.name for folder in folders}
         write_left_out(root, [*(row for row in read_left_out(root) if row[0] in others), *rows])
         warn_of_mixed(path.parent for path in sorted(root.rglob(RUN)))
     for folder in folders:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -122,9 +123,14 @@ def main(arguments: list[str]) -> None:
 
 def _left_out(root: Path, folders: Sequence[Path]) -> list[Row]:
     """What `mvpformer detect` left out of the recordings, and the files that it could not read."""
-    rows = [row for row in read_left_out(root) if row[2].startswith(("failed", "of a kind"))]
+    of_last_run = read_left_out(root)
+    rows = [row for row in of_last_run if row[2].startswith(("failed", "of a kind"))]
+    known = {row[0] for row in of_last_run} | {folder.name for folder in folders}
     for folder in folders:
         run = read_config(folder / RUN)
+        others = [file for file in run.get("files_left_out", ()) if not {file, stem_of(Path(file))} & known]
+        rows += [(file, "", f"left out by the run that wrote {folder}") for file in others]
+        known |= {*others}
         said = (run["recording"].get(key, ()) for key in ("left_out", "notes"))
         rows += of_recording(folder.name, run["channels"]["dropped"], *said)
     return rows
@@ -214,7 +220,8 @@ def _reference(root: Path, folder: Path, detections: Path, *, namesakes: bool) -
     """A recording's one file of reference events below `root`, or None; of several, that in the same subfolder."""
     name = folder.name
     alike = {root / folder.relative_to(detections).parent / pattern for pattern in _patterns(name)}
-    tables = sorted({path for pattern in _patterns(name) for path in root.rglob(pattern)})
+    # A bracket in a name is a letter: "night[3]" is not "night3".
+    tables = sorted({path for pattern in _patterns(name) for path in root.rglob(glob.escape(pattern))})
     # Results may lie below `root` too: what a detector found is no reference.
     tables = [path for path in tables if not (path.parent / PROBABILITIES).exists()]
     if len(tables) > 1:

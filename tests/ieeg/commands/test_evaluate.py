@@ -176,6 +176,18 @@ def test_a_reference_in_a_folder_of_another_name_is_told(results, tmp_path):
             assert main(["evaluate", str(tmp_path / "out"), *options]) == 0
 
 
+def test_brackets_in_a_name_are_letters(results, tmp_path, capsys):
+    """In a pattern "night[3]" is "night3", whose seizures are another recording's."""
+    shutil.copytree(results[0] / "S02_session0", tmp_path / "out" / "night[3]")
+    write_events(tmp_path / "truth" / "night3_events.tsv", [(30.0, 60.0)], 180.0)
+    options = [tmp_path / "out", "-o", tmp_path / "scores", "--reference", tmp_path / "truth"]
+    assert run("evaluate", *options) == 1
+    assert "no reference for night[3]: add the missing file night[3]_events.tsv" in capsys.readouterr().err
+    write_events(tmp_path / "truth" / "night[3]_events.tsv", [(20.0, 40.0), (140.0, 150.0)], 180.0)
+    assert run("evaluate", *options) == 0
+    assert pd.read_csv(tmp_path / "scores" / "subjects.csv")["seizures"].tolist() == [2]
+
+
 def test_what_was_detected_is_no_reference(results, tmp_path, capsys):
     """The results lie below the folder of the references, which has none for this recording."""
     shutil.copytree(results[0] / "S02_session0", tmp_path / "study" / "results" / "night")

@@ -34,7 +34,7 @@ def training_data(folder: Path) -> SimpleNamespace:
     with warnings.catch_warnings(action="ignore"):
         segments = Segments(read_recording(folder / "night.edf"))
     training = SimpleNamespace(segments=[segments])
-    return SimpleNamespace(sources=[str(folder)], validation_sources=None, training=training, validation=None)
+    return SimpleNamespace(given_paths=[folder], training=training, validation=None)
 
 
 def test_detect_and_evaluate_list_it(tmp_path, capsys):
@@ -59,6 +59,12 @@ def test_detect_and_evaluate_list_it(tmp_path, capsys):
     for again in range(2):
         assert main(["detect", str(tmp_path / "later.edf"), "--model", "line-length", "-o", str(results)]) == 0
         assert [row[0] for row in read_left_out(results)] == ["night", "night", "later"], again
+    # A loop over subjects writes into one folder, and the last one must not hide what the first ones lack.
+    assert main(["evaluate", str(results), "-o", str(tmp_path / "scores"), "--unannotated", "seizure-free"]) == 0
+    left_out = capsys.readouterr().out.split("left out:\n")[1].splitlines()
+    assert left_out[:2] == [
+        f"  {name}: left out by the run that wrote {results}/night" for name in ("other.trc", "broken.edf")
+    ]
 
 
 def test_what_was_kept_with_a_doubt_is_not_called_left_out(tmp_path, capsys):
