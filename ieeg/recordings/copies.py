@@ -62,13 +62,19 @@ def same(vectors: Iterable[tuple[Hashable, int, ArrayLike]]) -> list[tuple[int, 
     return sorted(pairs)
 
 
-def _pieces(recording: Recording) -> Iterator[tuple[str, NDArray[np.float32]]]:
+def _pieces(recording: Recording) -> Iterator[tuple[str, NDArray[np.float64]]]:
     """Name and pieces [n, values] of each channel with a signal."""
     length = int(recording.sfreq)
     first_samples = [round(start * recording.sfreq) for start in STARTS]
     read = [recording.read(i, i + length) for i in first_samples if 0 < length <= recording.num_samples - i]
+    if not read:
+        return
     step = max(length // VALUES, 1)
     for name, *pieces in zip(recording.channel_names, *(piece[:, ::step] for piece in read), strict=True):
-        values = np.nan_to_num(np.array(pieces), nan=0.0, posinf=0.0, neginf=0.0)
-        if values.size and values.std() > 0:
+        values = np.nan_to_num(np.array(pieces, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+        loudest = np.abs(values).max()
+        # Without offset and slope of each piece: electrodes that settle drift alike, and far more than they record.
+        lines = np.stack([np.ones(values.shape[-1]), np.linspace(-1.0, 1.0, values.shape[-1])])
+        values -= (values @ lines.T / (lines**2).sum(1)) @ lines
+        if values.std() > 1e-9 * loudest:  # more than what rounding leaves of a constant
             yield plain_name(name), values

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from mvpa_ts.ieeg import Recording
+from mvpa_ts.ieeg.recordings.copies import copies
 from mvpa_ts.ieeg.recordings.reading import as_recording
 
 
@@ -161,3 +162,20 @@ def test_what_is_no_number_is_named(start):
 def test_names_that_are_filled_with_zeros():
     recording = Recording.from_array(noise(), 512.0, ["A1\0\0", "A2\0", "A10"], "µV", subject="S1\0")
     assert (recording.channel_names, recording.subject) == (("A1", "A2", "A10"), "S1")
+
+
+@pytest.mark.parametrize("seconds", [1.0, 600.0])
+def test_electrodes_that_settle_alike_are_no_copies(seconds):
+    """Amplifiers that pass slow drifts, and the high-pass of all others, begin with the same curve of millivolts."""
+    rng, time = np.random.default_rng(0), np.arange(1200 * 128) / 128
+    noise = rng.normal(0.0, 30.0, (2, len(time)))
+    nights = [Recording.from_array(row[None] + 5000 * np.exp(-time / seconds), 128.0, ["A1"], "µV") for row in noise]
+    assert copies(nights) == []
+    again = np.round(nights[1].read(0, 150_000) / 1000 - 3.0, 4)
+    assert copies([*nights, Recording.from_array(again, 128.0, ["A1"], "mV")]) == [(1, 2)]
+
+
+def test_constant_channels_and_a_short_recording_are_no_copies():
+    constant = [Recording.from_array(np.full((1, 12_800), 1234.567), 128.0, ["A1"], "µV") for _ in range(2)]
+    short = [Recording.from_array(np.arange(100.0)[None] % 7, 128.0, ["A1"], "µV") for _ in range(2)]
+    assert copies([*constant, *short]) == []
