@@ -196,3 +196,30 @@ def test_pieces_sold_now_and_then_are_whole_and_their_quantiles_hold():
         above = (sold[:, 200:] > forecast[..., -1]).float().mean()
         assert above <= 0.13  # of the network's own, which lie between the pieces, .2 to .3
     assert (led[..., -1][promotion[:, 200:] > 0].mean() - led[..., -1][promotion[:, 200:] == 0].mean()) > 0.3
+
+
+def test_a_short_series_beside_it_changes_no_effect():
+    generator = torch.Generator().manual_seed(11)
+    price = torch.rand(1, 212, 2, 1, generator=generator)
+    now = price[:, :, 0, 0]
+    effect = -4.0 * now - 3.0 * now.roll(1, 1) - 2.0 * now.roll(2, 1)
+    x = torch.stack([10.0 + effect, torch.zeros_like(effect)], 2) + 0.3 * torch.randn(1, 212, 2, generator=generator)
+    mask = torch.ones(1, 200, 2, dtype=torch.bool)
+    mask[:, :188, 1] = False  # begins twelve rows before the end
+    price[:, :188, 1], price[:, 200:, 1] = 0.1, 0.5
+    with torch.no_grad(), pytest.warns(UserWarning, match="fewer than 16"):
+        forecast = forecast_quantiles(load_base("small"), x[:, :200], mask, horizon=12, future=price)[0, :, 0, 4]
+    assert (forecast - 10.0 - effect[0, 200:]).abs().mean() < 0.5  # 1.2 without earlier prices
+
+
+def test_a_covariate_that_stayed_the_same_is_named_also_where_a_series_begins_late():
+    mask = torch.ones(1, 100, 2, dtype=torch.bool)
+    mask[:, :37, 1] = False
+    x = torch.randn(1, 100, 2, generator=torch.Generator().manual_seed(3))
+    holiday = torch.full((1, 106, 2, 1), 0.1)  # a mean of such numbers is another one
+    holiday[:, 100:] = 5.0
+    with torch.no_grad(), pytest.warns(UserWarning) as said:
+        forecast_quantiles(load_base("small"), x, mask, horizon=6, future=holiday, names=["holiday"])
+    assert [str(each.message) for each in said] == [
+        "covariates that never vary in their history have no effect, whatever comes: holiday"
+    ]

@@ -45,7 +45,7 @@ def covariate_effects(x: Tensor, mask: Tensor, future: Tensor) -> Tensor:
     L = x.shape[1]
     values, first = filled(x.double(), mask)
     z, _, scale = standardised(values, mask)
-    features = _features(future.double(), L, max(1, int(mask.sum(1).min())))
+    features = _features(future.double(), mask, first)
     lags = _own_lags(z, first)
     furthest = lags.amax(1, keepdim=True)
     step = torch.arange(L, device=x.device)
@@ -59,26 +59,30 @@ def covariate_effects(x: Tensor, mask: Tensor, future: Tensor) -> Tensor:
     return ((features @ weights[..., None])[..., 0] * (share * usable)[:, None] * scale).to(x.dtype)
 
 
-def _features(future: Tensor, length: int, rows: int) -> Tensor:
-    """Each covariate, its square and earlier values of both, [N, L + h, F]; fewer where the rows are few."""
+def _features(future: Tensor, mask: Tensor, first: Tensor) -> Tensor:
+    """Each covariate, its square and earlier values of both, [N, L + h, F]; zero where a series has too few rows."""
+    L, rows = mask.shape[1], mask.sum(1)
+    past = future[:, :L]
+    own = (torch.arange(L, device=mask.device) >= first[:, None]).double()[..., None]  # before are those of others
+    count = own.sum(1, keepdim=True)
     # What stays the same says nothing, and must take no room from the others' earlier values.
-    varied = (future[:, :length] != future[:, :1]).any((0, 1))
-    future = future[..., varied] if varied.any() else future[..., :1]
-    past = future[:, :length]
+    varied = (past != past[:, :1]).any(1)
+    room = (rows / (8 * varied.sum(1).clamp(min=1)))[:, None, None]  # four rows for each value and square
     lowest, highest = past.amin(1, keepdim=True), past.amax(1, keepdim=True)
-    room = BEYOND * (highest - lowest)
-    future = torch.minimum(torch.maximum(future, lowest - room), highest + room)
-    deviation = past.std(1, keepdim=True)
+    over = BEYOND * (highest - lowest)
+    future = torch.minimum(torch.maximum(future, lowest - over), highest + over)
+    centred = future - (past * own).sum(1, keepdim=True) / count
+    deviation = ((centred[:, :L].square() * own).sum(1, keepdim=True) / (count - 1.0).clamp(min=1.0)).sqrt()
     unit = torch.where(deviation > 1e-12 * past.abs().amax(1, keepdim=True), deviation, torch.inf)
-    u = (future - past.mean(1, keepdim=True)) / unit
+    u = centred / unit
     squares = u.clamp(-3.0, 3.0).square()
-    squares = squares - squares[:, :length].mean(1, keepdim=True)
-    curves = torch.cat([u, squares], 2)
-    lags = 1 if 4 * LAGS * curves.shape[2] > rows else LAGS
-    if 4 * curves.shape[2] > rows:
-        curves = u
-    return torch.cat([torch.cat([curves[:, :1].expand(-1, lag, -1), curves[:, : curves.shape[1] - lag]], 1)
-                      for lag in range(lags)], 2)  # fmt: skip
+    squares = squares - (squares[:, :L] * own).sum(1, keepdim=True) / count
+    # Features that no series has would only be solved for.
+    curves = torch.cat([u[..., varied.any(0)], (squares * (room >= 1))[..., varied.any(0)]], 2)
+    lags = LAGS if (room >= LAGS).any() else 1
+    earlier = [torch.cat([curves[:, :1].expand(-1, lag, -1), curves[:, : curves.shape[1] - lag]], 1)
+               for lag in range(1, lags)]  # fmt: skip
+    return torch.cat([curves, *(each * (room >= LAGS) for each in earlier)], 2)
 
 
 def _own_lags(z: Tensor, first: Tensor) -> Tensor:
@@ -117,10 +121,11 @@ def _fitted(white: Tensor, features: Tensor, counted: Tensor) -> tuple[Tensor, T
     """Weights of the features [N, F], and the share of the effect that holds out of the sample [N]."""
     L = white.shape[1]
     total = counted.sum(1, keepdim=True).clamp(min=1.0)
+    used = (features != 0.0).any(1).sum(1).clamp(min=1)
     centre = (features * counted[..., None]).sum(1, keepdim=True) / total[..., None]
     features = (features - centre) * counted[..., None]
     white = (white - (white * counted).sum(1, keepdim=True) / total) * counted
-    size = features.square().sum(1).mean(1).clamp(min=1e-9)
+    size = (features.square().sum((1, 2)) / used).clamp(min=1e-9)
     gram, cross = features.mT @ features, features.mT @ white[..., None]
     effects, predictions = [], []
     for penalty in PENALTIES:

@@ -274,8 +274,12 @@ def _effects(x: Tensor, mask: Tensor, future: Tensor, horizon: int, names: Seque
     begun = F.pad(mask.cummax(1).values, (0, 0, 0, horizon), value=True)
     finite = future.isfinite() & begun[..., None]
     rows = mask & finite[:, :L].all(3)
-    counted = finite[:, :L].sum(1, keepdim=True).clamp(min=1)
-    future = torch.where(finite, future, future[:, :L].masked_fill(~finite[:, :L], 0.0).sum(1, keepdim=True) / counted)
+    past, seen = future[:, :L], finite[:, :L]
+    mean = past.masked_fill(~seen, 0.0).sum(1, keepdim=True) / seen.sum(1, keepdim=True).clamp(min=1)
+    # A mean of equal values may be rounded to another one, and they would seem to vary.
+    lowest, highest = (past.masked_fill(~seen, end) for end in (torch.inf, -torch.inf))
+    lowest, highest = lowest.amin(1, keepdim=True), highest.amax(1, keepdim=True)
+    future = torch.where(finite, future, torch.where(lowest == highest, lowest, mean))
     if names is not None:
         _warn_of_range(future, L, names)
     begin = int(mask.any(2).any(0).to(torch.uint8).argmax())

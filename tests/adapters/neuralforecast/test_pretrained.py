@@ -419,3 +419,16 @@ def test_a_covariate_that_is_new_ahead_is_said():
     forecaster = fitted(sales[:-5], h=5, futr_exog_list=["promotion"])
     with pytest.warns(UserWarning, match="never vary in their history have no effect, whatever comes: promotion$"):
         forecaster.predict(futr_df=sales[-5:].drop(columns="y").assign(promotion=1.0))
+
+
+def test_windows_of_a_cross_validation_are_forecast_as_each_alone():
+    df = panel(2, steps=90)
+    df = df.assign(p=np.tile(np.random.default_rng(1).uniform(size=90), 2))
+    df["y"] += 3.0 * df["p"]
+    df = df[(df["unique_id"] == "s000") | (df["ds"] >= df["ds"].iloc[50])]  # the other has 22 rows at the first cutoff
+    host = fitted(df, h=6, futr_exog_list=["p"])
+    windows = host.cross_validation(df, n_windows=3, step_size=6)
+    for cutoff, window in windows.groupby("cutoff"):
+        seen, ahead = df[df["ds"] <= cutoff], df[df["ds"] > cutoff]
+        alone = host.predict(df=seen, futr_df=ahead.groupby("unique_id").head(6)[["unique_id", "ds", "p"]])
+        np.testing.assert_allclose(window["PretrainedMVPA"], alone["PretrainedMVPA"], rtol=1e-4, atol=1e-4)
