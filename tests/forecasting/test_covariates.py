@@ -218,7 +218,7 @@ def test_a_covariate_that_stayed_the_same_is_named_also_where_a_series_begins_la
     x = torch.randn(1, 100, 2, generator=torch.Generator().manual_seed(3))
     holiday = torch.full((1, 106, 2, 1), 0.1)  # a mean of such numbers is another one
     holiday[:, 100:] = 5.0
-    with torch.no_grad(), pytest.warns(UserWarning) as said:
+    with torch.no_grad(), pytest.warns(UserWarning, match="never vary") as said:
         forecast_quantiles(load_base("small"), x, mask, horizon=6, future=holiday, names=["holiday"])
     assert [str(each.message) for each in said] == [
         "covariates that never vary in their history have no effect, whatever comes: holiday"
