@@ -222,55 +222,50 @@ class _Regressions:
         factor = torch.linalg.cholesky_ex(damped.mT)[0]  # symmetric, and read by columns, as LAPACK does
         return torch.cholesky_solve(cross.expand(len(penalty), -1, -1, -1), factor)
 
-    def solved(self, sums: Tensor, penalty: Tensor, backs: Sequence[int], horizon: int) -> Tensor:
-        """Forecasts from `backs` steps before the end, [P, M, O, B, C, h].
-
-        Sums are [M, B, F, F + block] or [M, B, C, F, F + block], a penalty is [P, M, B] or [P, M, B, C], or 1 there.
-        """
-        B, C, _ = self.x.shape
-        P, M = len(penalty), len(sums)
-        axes = {"p": P, "m": M, "o": len(backs), "b": B, "c": C}
-        together = "(m b) (o c)" if self.pooled else "(m b c) o"
-        padded = F.pad(self.x, (self.reach + max(backs), 0))
-        before = torch.cat([padded[..., -back - self.reach :][..., : self.reach] for back in backs]).repeat(P * M, 1, 1)
+    def fitted(self, sums: Tensor, penalty: Tensor) -> Tensor:
+        """Weights [P, ..., F, block] from sums [..., F, F + block] and penalties [P, ...], or 1 there."""
         # Sums over all series lie too far above the penalty for single precision; those of one series do not.
-        dtype = torch.float64 if self.pooled else sums.dtype
-        sums = sums.flatten(0, 1 if self.pooled else 2).to(dtype)  # [N, F, F + block]
-        parts = sums.split(self.at_once[1]), penalty.flatten(1).expand(P, len(sums)).split(self.at_once[1], 1)
-        weights = torch.cat([self.weights(*batch) for batch in zip(*parts, strict=True)], 1)  # [P, N, F, block]
+        regressions = sums.flatten(0, -3).to(torch.float64 if self.pooled else sums.dtype)
+        penalty = penalty.expand(-1, *sums.shape[:-2]).flatten(1)
+        parts = regressions.split(self.at_once[1]), penalty.split(self.at_once[1], 1)
+        weights = torch.cat([self.weights(*batch) for batch in zip(*parts, strict=True)], 1)
+        return weights.unflatten(1, sums.shape[:-2])
+
+    def ahead(self, weights: Tensor, backs: Sequence[int], horizon: int) -> Tensor:
+        """Forecasts [P, M, O, B, C, h] from `backs` steps before the end.
+
+        Each has its weights, [P, M, O, B, F, block], or [P, M, O, B, C, F, block] of each series.
+        """
+        padded = F.pad(self.x, (self.reach + max(backs), 0))
+        before = torch.cat([padded[..., -back - self.reach :][..., : self.reach] for back in backs])
+        repeats = len(weights) * weights.shape[1]
+        before = before.repeat(repeats, 1, 1)  # [P·M·O·B, C, reach]
+        of_window = weights.flatten(0, 3)
         # What goes on from forecasts may explode: none leaves the range of its history by more than that range.
-        lowest, highest = (end.repeat(P * M * len(backs), 1)[..., None] for end in (self.x.amin(2), self.x.amax(2)))
+        lowest, highest = (end.repeat(repeats * len(backs), 1)[..., None] for end in (self.x.amin(2), self.x.amax(2)))
         lowest, highest = 2 * lowest - highest, 2 * highest - lowest
         blocks: list[Tensor] = []
         for _ in range(math.ceil(horizon / self.block)):
-            features = self.features(before)[:, :, 0].to(dtype)
-            step = rearrange(features, f"(p m o b) c f -> p {together} f", **axes) @ weights
-            step = rearrange(step.to(before.dtype), f"p {together} h -> (p m o b) c h", **axes)
-            blocks.append(step.clamp(lowest, highest))
+            features = self.features(before)[:, :, 0].to(weights.dtype)
+            step = features @ of_window if self.pooled else torch.einsum("wcf, wcfh -> wch", features, of_window)
+            blocks.append(step.to(before.dtype).clamp(lowest, highest))
             before = torch.cat([before, blocks[-1]], 2)[:, :, -self.reach :]
-        return rearrange(torch.cat(blocks, 2)[:, :, :horizon], "(p m o b) c h -> p m o b c h", **axes)
+        return torch.cat(blocks, 2)[:, :, :horizon].unflatten(0, (*weights.shape[:3], -1))
 
     def forecast(self, sums: Tensor, horizon: int) -> Tensor:
-        """Forecasts [M, 1 + O, B, C, h], with the penalty that did best."""
+        """Forecasts [M, 1 + O, B, C, h], with the penalty that did best; each origin has its fit."""
         penalties = self.x.new_tensor(PENALTIES)
+        if not self.pooled:
+            penalty = penalties[self.best_on_later_rows(sums)][None, :, None]
+            weights = self.fitted(sums, penalty)
+            return self.ahead(weights[:, :, [-1, *self.fit_of]], (0, *self.origins), horizon)[0]
         near = min(horizon, max(self.origins))
-        if self.pooled:
-            trials = self.at_origins(sums, penalties.view(-1, 1, 1), near)
-            best = self.best_at_origins(trials)
-            past = trials.gather(0, best[None, :, None, :, None, None].expand(1, *trials.shape[1:]))[0]
-        else:
-            best = self.best_on_later_rows(sums)
-            past = self.at_origins(sums, penalties[best][None], near)[0]
-        final = self.solved(sums[:, -1], penalties[best][None], [0], horizon)[0]
+        weights = self.fitted(sums[:, :-1], penalties.view(-1, 1, 1, 1))
+        trials = self.ahead(weights[:, :, self.fit_of], self.origins, near)
+        best = self.best_at_origins(trials)
+        past = trials.gather(0, best[None, :, None, :, None, None].expand(1, *trials.shape[1:]))[0]
+        final = self.ahead(self.fitted(sums[:, -1:], penalties[best][None, :, None]), (0,), horizon)[0]
         return torch.cat([final, F.pad(past, (0, horizon - near))], 1)
-
-    def at_origins(self, sums: Tensor, penalty: Tensor, horizon: int) -> Tensor:
-        """Forecasts from the origins, [P, M, O, B, C, h], each with its fit."""
-        of_origin: dict[int, Tensor] = {}
-        for fit in set(self.fit_of):
-            backs = [origin for origin, its_fit in zip(self.origins, self.fit_of, strict=True) if its_fit == fit]
-            of_origin.update(zip(backs, self.solved(sums[:, fit], penalty, backs, horizon).unbind(2), strict=True))
-        return torch.stack([of_origin[back] for back in self.origins], 2)
 
     def best_at_origins(self, every: Tensor) -> Tensor:
         """Number [M, B] of the penalty whose forecasts from the origins, [P, M, O, B, C, h], err least."""
