@@ -118,7 +118,7 @@ def check_flags(config: Any, *names: str) -> None:
             raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
-def check_choices(config: Any, **choices: Sequence[str]) -> None:
+def check_choices(config: Any, **choices: Sequence[str | None]) -> None:
     """Raise ValueError if a field is none of its choices."""
     for name, allowed in choices.items():
         if (value := getattr(config, name)) not in allowed:

@@ -36,7 +36,7 @@ from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig, mvpformer_tiny
 from mvpa_ts.ieeg.training.data_module import RecordingDataModule, Simulation
 from mvpa_ts.ieeg.training.pretraining import PretrainingModule, measure_similarity
-from mvpa_ts.ieeg.training.similarity import REFERENCES, STATES, Rows, Similarity, compare_models
+from mvpa_ts.ieeg.training.similarity import REFERENCES, Similarity, compare_models
 
 TINY = "MVPFormer-tiny"
 tiny = partial(mvpformer_tiny, amplitude="none")  # the paper's encoder does not see the amplitude
@@ -117,15 +117,7 @@ class Losses(pl.Callback):
 
 def restored(segments: dict[str, list[Any]]) -> Similarity:
     """A `Similarity` from its table of segments."""
-    frame = pd.DataFrame(segments)
-    rows = Rows(
-        frame["subject"].tolist(),
-        frame["recording"].tolist(),
-        frame["start"].tolist(),
-        [STATES.index(state) for state in frame["state"]],
-        frame[[*REFERENCES]].to_numpy().tolist(),
-    )
-    return Similarity([rows])
+    return Similarity([pd.DataFrame(segments)])
 
 
 def write_results(finished: dict[str, dict[str, Any]], results: Path) -> None:

@@ -22,7 +22,9 @@ from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recordin
 from mvpa_ts.ieeg.recordings.seizure_words import WORDS_NOT_TAKEN, is_background, is_seizure
 
 if TYPE_CHECKING:
-    from mvpa_ts.ieeg.scoring.results import RecordingResult
+    import argparse
+
+    from mvpa_ts.ieeg.scoring.results import RecordingResult, SubjectResult
 
 # Ends of the names of other tables in a BIDS data set.
 _OTHER_TABLES = ("channels", "electrodes", "participants", "scans", "sessions")
@@ -47,11 +49,6 @@ Example: mvpformer evaluate results -o scores --mode paper
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(arguments)
-    from tqdm import tqdm
-
-    from mvpa_ts.ieeg.scoring.cohort import cohort_report, markdown_table, swec_groups
-    from mvpa_ts.ieeg.scoring.comparison import warn_of_copies
-    from mvpa_ts.ieeg.scoring.plots import save_cohort_plots
     from mvpa_ts.ieeg.scoring.results import SubjectResult
 
     root, rule = Path(options.detections), OnlineRule(*k_of_n(options.alarm, "--alarm"))
@@ -60,33 +57,49 @@ def main(arguments: list[str]) -> None:
     if options.reference is not None and not Path(options.reference).is_dir():
         raise CommandError(f"--reference must be a folder with the tables of all recordings, got {options.reference}")
     check_output_folder(options.output)
-    folders = sorted(path.parent for path in root.rglob(RUN))
-    if not folders:
-        if root.is_file():
-            check_kind(root)
-        advice = f": first run `mvpformer detect {root} -o results`" if find_recordings(root) else ""
-        raise CommandError(f"{root} holds no complete detection (no {RUN} in it or below it){advice}")
-    names = Counter(folder.name for folder in folders)
+    folders = _complete_detections(root)
+    references = References(options.reference, root, folders)
     _warn_of_earlier_runs(root, folders)
     warn_of_mixed(folders)
     if any(classes_of(read_run(folder)) for folder in folders):
         if (options.mode, options.unannotated, options.alarm) != ("szcore", "error", "1/2"):
             raise CommandError(f"{root} holds classes: --mode, --unannotated and --alarm are for seizures")
         _warn_of_training_subjects(folders)
-        references = {}
-        for folder in folders if options.reference else ():
-            table = _reference(Path(options.reference), folder, root, namesakes=names[folder.name] > 1)
-            if table is None:
-                raise CommandError(_missing(options.reference, folder))
-            references[folder] = table
-        score_classes(folders, Path(options.output), _left_out(root, folders), references)
+        tables = {folder: references.needed(folder) for folder in folders} if options.reference else {}
+        score_classes(folders, Path(options.output), _left_out(root, folders), tables)
         return
+    results = [
+        SubjectResult(subject, recordings, options.mode, rule)
+        for subject, recordings in _by_subject(folders, references, options.unannotated).items()
+    ]
+    # A table of NaN would look like a result.
+    if not any(result.hours_scored for result in results):
+        raise CommandError(f"nothing was compared: all segments were skipped; {RUN} of each recording says why")
+    _report(results, options, len(folders))
+    if lines := listing(_left_out(root, folders), root / LEFT_OUT):
+        print("\n".join(lines))
+
+
+def _complete_detections(root: Path) -> list[Path]:
+    folders = sorted(path.parent for path in root.rglob(RUN))
+    if not folders:
+        if root.is_file():
+            check_kind(root)
+        advice = f": first run `mvpformer detect {root} -o results`" if find_recordings(root) else ""
+        raise CommandError(f"{root} holds no complete detection (no {RUN} in it or below it){advice}")
+    return folders
+
+
+def _by_subject(folders: Sequence[Path], references: References, unannotated: str) -> dict[str, list[RecordingResult]]:
+    """The results of each subject's recordings, with a look for what would count twice or is training data."""
+    from tqdm import tqdm
+
+    from mvpa_ts.ieeg.scoring.comparison import warn_of_copies
+
     by_subject: dict[str, list[RecordingResult]] = {}
     places: dict[tuple[str, str], Path] = {}
     for folder in tqdm(folders, desc="evaluate", unit="recording"):
-        # A name that is there twice needs its reference from the same subfolder.
-        namesakes = names[folder.name] > 1
-        result = _result(folder, options.reference, options.unannotated, root, namesakes=namesakes)
+        result = _result(folder, references, unannotated)
         by_subject.setdefault(result.subject, []).append(result)
         first = places.setdefault((result.subject, result.name), folder)
         if first != folder:
@@ -94,22 +107,25 @@ def main(arguments: list[str]) -> None:
                 f"{first} and {folder} count as two recordings of one subject, {result.subject!r}: if they are of "
                 "different people, or are one recording by two detectors, evaluate them one by one"
             )
-    if options.reference:
-        _warn_of_unused(Path(options.reference), folders)
-    warn_of_copies([(result.name, result.probabilities) for parts in by_subject.values() for result in parts])
+    references.warn_of_unused()
+    warn_of_copies([(result.name, result.probabilities) for results in by_subject.values() for result in results])
     _warn_of_training_subjects(folders)
-    results = [SubjectResult(subject, parts, options.mode, rule) for subject, parts in by_subject.items()]
-    # A table of NaN would look like a result.
-    if not any(result.hours_scored for result in results):
-        raise CommandError(f"nothing was compared: all segments were skipped; {RUN} of each recording says why")
-    report = cohort_report(results, swec_groups(by_subject), seed=options.seed)
+    return by_subject
+
+
+def _report(results: Sequence[SubjectResult], options: argparse.Namespace, recordings: int) -> None:
+    """Write tables and figures, and print what was found."""
+    from mvpa_ts.ieeg.scoring.cohort import cohort_report, markdown_table, swec_groups
+    from mvpa_ts.ieeg.scoring.plots import save_cohort_plots
+
+    report = cohort_report(results, swec_groups([result.subject for result in results]), seed=options.seed)
     # The page comes last: where it is there, figures and tables are of one run.
     for file in ("cohort.md", *(f"{name}.csv" for name in SCORES)):
         (Path(options.output) / file).unlink(missing_ok=True)
     save_cohort_plots(report, options.output)
     report.save(options.output)
     print("\n".join(report.words))
-    counts = f"{counted(len(folders), 'recording')} of {counted(len(results), 'subject')}"
+    counts = f"{counted(recordings, 'recording')} of {counted(len(results), 'subject')}"
     print(f"\n{counts}; event scores in mode {options.mode}\n")
     if len(summary := report.shown("summary")):
         print(markdown_table(report.groups))
@@ -117,8 +133,6 @@ def main(arguments: list[str]) -> None:
     else:
         print(markdown_table(report.shown("subjects")))
     print(f"see {options.output}")
-    if lines := listing(_left_out(root, folders), root / LEFT_OUT):
-        print("\n".join(lines))
 
 
 def _left_out(root: Path, folders: Sequence[Path]) -> list[Row]:
@@ -177,25 +191,13 @@ def _warn_of_earlier_runs(root: Path, folders: Sequence[Path]) -> None:
             )
 
 
-def _warn_of_unused(root: Path, folders: Sequence[Path]) -> None:
-    """Warn of references that belong to no recording by their names, as that of "P1" to "p1"."""
-    known = {pattern for folder in folders for pattern in _patterns(folder.name)}
-    tables = [
-        path
-        for path in sorted(root.rglob("*.?sv"))
-        if not (path.parent / PROBABILITIES).exists() and not path.stem.endswith(_OTHER_TABLES)
-    ]
-    if unused := [str(path) for path in tables if not {path.name, f"{path.parent.name}/{path.name}"} & known]:
-        warn(f"tables below --reference belong to no recording here, and are not read: {listed(unused)}")
-
-
-def _result(folder: Path, root: str | None, unannotated: str, detections: Path, *, namesakes: bool) -> RecordingResult:
+def _result(folder: Path, references: References, unannotated: str) -> RecordingResult:
     """A detection with its reference; a recording without one is an error or seizure-free, as `unannotated` says."""
     from mvpa_ts.ieeg.scoring.results import read_result
 
-    table = folder / REFERENCE if root is None else _reference(Path(root), folder, detections, namesakes=namesakes)
+    table = references.of(folder)
     if table is None:
-        missing = _missing(root, folder)
+        missing = references.missing(folder)
     elif not table.is_file():
         missing = f"{folder} has no {REFERENCE}, as the recording says nothing of seizures: give --reference"
         left_out = read_config(folder / RUN)["recording"].get("left_out", ())
@@ -216,43 +218,70 @@ def _result(folder: Path, root: str | None, unannotated: str, detections: Path, 
     return read_result(folder, [])
 
 
-def _reference(root: Path, folder: Path, detections: Path, *, namesakes: bool) -> Path | None:
-    """A recording's one file of reference events below `root`, or None; of several, that in the same subfolder."""
-    name = folder.name
-    alike = {root / folder.relative_to(detections).parent / pattern for pattern in _patterns(name)}
-    # A bracket in a name is a letter: "night[3]" is not "night3".
-    tables = sorted({path for pattern in _patterns(name) for path in root.rglob(glob.escape(pattern))})
-    # Results may lie below `root` too: what a detector found is no reference.
-    tables = [path for path in tables if not (path.parent / PROBABILITIES).exists()]
-    if len(tables) > 1:
-        tables = [path for path in tables if path in alike] or tables
-    # Recordings of one name may lie in folders of their own, as p1/night and p2/night.
-    if namesakes and tables and tables[0] not in alike:
-        raise CommandError(
-            f"{detections} holds several recordings called {name}, and {tables[0]} does not say whose seizures it "
-            "states: put the references in subfolders like those of the detections"
-        )
-    if len(tables) > 1:
-        raise CommandError(
-            f"{name} has several references: {', '.join(map(str, tables))}. Leave one, or put them in subfolders like "
-            f"those of the detections in {detections}"
-        )
-    if not tables:
-        return None
-    # A reference of another patient is found by name alone, and every score would be wrong.
-    subfolders = {*folder.relative_to(detections).parent.parts}
-    others = {*tables[0].relative_to(root).parent.parts} - {name}
-    if subfolders and others and not subfolders & others:
-        warn(
-            f"{folder} is scored by {tables[0]}, whose folder has another name: if that is another patient, put the "
-            "references in subfolders like those of the detections"
-        )
-    return tables[0]
+class References:
+    """Tables of reference events: below --reference, or without it in the folders of the detections themselves."""
 
+    def __init__(self, root: str | None, detections: Path, folders: Sequence[Path]) -> None:
+        self.root = None if root is None else Path(root)
+        self.detections, self.names = detections, Counter(folder.name for folder in folders)
 
-def _missing(root: str | None, folder: Path) -> str:
-    names = " or ".join(dict.fromkeys(_patterns(folder.name)))
-    return f"{root} holds no reference for {folder.name}: add the missing file {names}"
+    def of(self, folder: Path) -> Path | None:
+        """A detection's one table, or None; of several, that in the same subfolder."""
+        if self.root is None:
+            return folder / REFERENCE
+        name, subfolder = folder.name, folder.relative_to(self.detections).parent
+        alike = {self.root / subfolder / pattern for pattern in _patterns(name)}
+        # A bracket in a name is a letter: "night[3]" is not "night3".
+        tables = sorted({path for pattern in _patterns(name) for path in self.root.rglob(glob.escape(pattern))})
+        # Results may lie below the root too: what a detector found is no reference.
+        tables = [path for path in tables if not (path.parent / PROBABILITIES).exists()]
+        if len(tables) > 1:
+            tables = [path for path in tables if path in alike] or tables
+        # Recordings of one name may lie in folders of their own, as p1/night and p2/night.
+        if self.names[name] > 1 and tables and tables[0] not in alike:
+            raise CommandError(
+                f"{self.detections} holds several recordings called {name}, and {tables[0]} does not say whose "
+                "seizures it states: put the references in subfolders like those of the detections"
+            )
+        if len(tables) > 1:
+            raise CommandError(
+                f"{name} has several references: {', '.join(map(str, tables))}. Leave one, or put them in subfolders "
+                f"like those of the detections in {self.detections}"
+            )
+        if not tables:
+            return None
+        # A reference of another patient is found by name alone, and every score would be wrong.
+        subfolders, others = {*subfolder.parts}, {*tables[0].relative_to(self.root).parent.parts} - {name}
+        if subfolders and others and not subfolders & others:
+            warn(
+                f"{folder} is scored by {tables[0]}, whose folder has another name: if that is another patient, put "
+                "the references in subfolders like those of the detections"
+            )
+        return tables[0]
+
+    def needed(self, folder: Path) -> Path:
+        """As `of`; a CommandError where there is none."""
+        if (table := self.of(folder)) is None:
+            raise CommandError(self.missing(folder))
+        return table
+
+    def missing(self, folder: Path) -> str:
+        """What to add where a detection has no table."""
+        names = " or ".join(dict.fromkeys(_patterns(folder.name)))
+        return f"{self.root} holds no reference for {folder.name}: add the missing file {names}"
+
+    def warn_of_unused(self) -> None:
+        """Warn of tables that belong to no recording by their names, as that of "P1" to "p1"."""
+        if self.root is None:
+            return
+        known = {pattern for name in self.names for pattern in _patterns(name)}
+        tables = [
+            path
+            for path in sorted(self.root.rglob("*.?sv"))
+            if not (path.parent / PROBABILITIES).exists() and not path.stem.endswith(_OTHER_TABLES)
+        ]
+        if unused := [str(path) for path in tables if not {path.name, f"{path.parent.name}/{path.name}"} & known]:
+            warn(f"tables below --reference belong to no recording here, and are not read: {listed(unused)}")
 
 
 def _patterns(name: str) -> tuple[str, ...]:

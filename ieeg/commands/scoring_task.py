@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,11 @@ from mvpa_ts.ieeg.recordings.noise import add_noise
 from mvpa_ts.ieeg.recordings.reading import read_classes
 
 if TYPE_CHECKING:
+    from mvpa_ts.ieeg.detection.detection import Detection
     from mvpa_ts.ieeg.detection.detector import Detector
+    from mvpa_ts.ieeg.detection.onsets import Positions
     from mvpa_ts.ieeg.preprocessing.segments import Segments
+    from mvpa_ts.ieeg.recordings.recording import Recording
 
 # The detector of this process, by the settings and files that it was made with.
 _LOADED: dict[str, Detector] = {}
@@ -92,38 +96,14 @@ class ScoringTask:
         ValueError
             The file cannot be read or scored, or nothing in it was scored.
         """
-        from mvpa_ts.ieeg.detection.calibration import load_calibration
-        from mvpa_ts.ieeg.detection.onsets import check_positions
-
         detector = self.detector()
         recording = read_named(file, self.channels, **self.reading)
-        if self.calibration is not None:
-            load_calibration(self.calibration).warn_of_another(recording)
         files = [file, *filter(None, getattr(getattr(recording.source, "raw", None), "filenames", ()))]
-        positions = electrode_positions(file)
-        # Before the hours of scoring; positions only place channels in a figure, so no recording is left unscored.
-        try:
-            check_positions(recording.channel_names, positions)
-        except ValueError as error:
-            warn(f"{recording.name}: {error}")
-            positions = {}
-        if self.score_bad:
-            recording.bad_spans = ()
-        if self.noise is not None:
-            recording = add_noise(recording, self.noise)
+        positions = _positions(recording, file)
+        recording = self._as_scored(recording)
         segments = detector.segments(recording)
         table = output.suffix.lower() == ".tsv"
-        store = None if table else output / STORE
-        # Its fingerprint is of pieces, and a change between them would not be seen.
-        if store is not None and store.is_file() and max(map(os.path.getmtime, files)) > store.stat().st_mtime:
-            warn(
-                f"{recording.name} was written or copied after {store}, whose probabilities are kept: if its samples "
-                "were changed, name another --output",
-            )
-        if store is not None and detector.classes:
-            # It keeps no probability of classes, but refuses the place of another recording or detector.
-            with ProbabilityStore(store, detector.store_settings(segments), segments.starts):
-                store = None
+        store = None if table else self._store(detector, segments, files, output / STORE)
         detection = detector.detect_segments(segments, store=store, progress=progress)
         if table:
             detection.save_events(output, clock=self.clock)
@@ -142,9 +122,40 @@ class ScoringTask:
             if share > 0.1:
                 reasons += f"; {share:.0%} of the values are beyond ±1 V, which no electrode gives: is the unit right?"
             raise ValueError(f"{recording.name}: nothing was scored ({reasons}), so {output} tells nothing of seizures")
+        source = detection.provenance
+        rows = of_recording(recording.name, source.dropped, source.left_out, source.notes)
+        return self._summary(detection, detector, output), rows
+
+    def _as_scored(self, recording: Recording) -> Recording:
+        """The recording without its marks of bad signal, or with noise, as the options say."""
+        from mvpa_ts.ieeg.detection.calibration import load_calibration
+
+        if self.calibration is not None:
+            load_calibration(self.calibration).warn_of_another(recording)
+        if self.score_bad:
+            recording.bad_spans = ()
+        return recording if self.noise is None else add_noise(recording, self.noise)
+
+    @staticmethod
+    def _store(detector: Detector, segments: Segments, files: Sequence[Path], store: Path) -> Path | None:
+        """The file that keeps probabilities; None for classes, of which it keeps none."""
+        # Its fingerprint is of pieces, and a change between them would not be seen.
+        if store.is_file() and max(map(os.path.getmtime, files)) > store.stat().st_mtime:
+            warn(
+                f"{segments.recording.name} was written or copied after {store}, whose probabilities are kept: if its "
+                "samples were changed, name another --output",
+            )
+        if not detector.classes:
+            return store
+        # It refuses the place of another recording or detector all the same.
+        with ProbabilityStore(store, detector.store_settings(segments), segments.starts):
+            return None
+
+    def _summary(self, detection: Detection, detector: Detector, output: Path) -> str:
+        """A line about what was found, with what a user may want to do about it."""
         skipped = sum(stretch.offset - stretch.onset for stretch in detection.skipped)
         events = f"{counted(len(detection.events), 'event')} in {detection.duration:.0f} s"
-        line = f"{recording.name}: {events}, {skipped:.0f} s skipped; see {output}"
+        line = f"{detection.provenance.recording}: {events}, {skipped:.0f} s skipped; see {output}"
         if self.calibration is not None and detector.threshold < detector.own_threshold:
             line += (
                 f". The calibrated threshold, {detector.threshold:.3g}, lies below the detector's own, "
@@ -155,8 +166,7 @@ class ScoringTask:
                 f". The file marks {len(detection.reference)}: finetune learns from marked seizures, and with a lower "
                 "--threshold more are found, and more false ones"
             )
-        source = detection.provenance
-        return line, of_recording(recording.name, source.dropped, source.left_out, source.notes)
+        return line
 
     def _stated(self, segments: Segments, file: Path) -> dict[str, Any]:
         """The class of each segment that the recording states, NaN where it states none."""
@@ -170,3 +180,17 @@ class ScoringTask:
 
         baselines = [] if names_baseline(self.model) else baselines_beside(self.model)
         return {item.name: np.concatenate([*item.probabilities(segments)]) for item in baselines}
+
+
+def _positions(recording: Recording, file: Path) -> Positions:
+    """Positions of the electrodes in the tables beside a file; none, with a warning, where they are of others."""
+    from mvpa_ts.ieeg.detection.onsets import check_positions
+
+    positions = electrode_positions(file)
+    # Before the hours of scoring; positions only place channels in a figure, so no recording is left unscored.
+    try:
+        check_positions(recording.channel_names, positions)
+    except ValueError as error:
+        warn(f"{recording.name}: {error}")
+        return {}
+    return positions

@@ -7,19 +7,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
-from torch.utils.data import Dataset
 
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
-from mvpa_ts.ieeg.recordings.channels import natural_key
 from mvpa_ts.ieeg.recordings.guards import damage_is_an_error, read_text_bytes
 from mvpa_ts.ieeg.recordings.recording import Recording, Signal
 
@@ -93,18 +88,6 @@ def nejedly_segments(folder: str | Path) -> list[NejedlySegment]:
     return segments
 
 
-def first_patients(
-    segments: Sequence[NejedlySegment], count: int = 4
-) -> tuple[list[NejedlySegment], list[NejedlySegment]]:
-    """Split segments into those of the first `count` patients by number, to finetune, and all others, to test."""
-    # By number, so that everybody's split is the same.
-    patients = sorted({segment.patient for segment in segments}, key=natural_key)
-    if not 0 < count < len(patients):
-        raise ValueError(f"count must lie between 1 and {len(patients) - 1}, got {count}")
-    chosen = set(patients[:count])
-    return [s for s in segments if s.patient in chosen], [s for s in segments if s.patient not in chosen]
-
-
 def read_nejedly(segment: NejedlySegment) -> Signal:
     """Read the signal of a segment in the form that the encoder of the model takes.
 
@@ -149,29 +132,3 @@ def pad_symmetrically(signal: Signal, samples: int) -> Signal:
         raise ValueError(f"the signal has {signal.shape[1]} samples, more than {samples}")
     # Mirrored, because zeros would be a step and a flat stretch, both of which look like faults.
     return np.pad(signal, [(0, 0), (missing // 2, missing - missing // 2)], mode="symmetric")
-
-
-class NejedlyDataset(Dataset[dict[str, Any]]):
-    """Segments as items for `collate`: one channel, one model segment; "ictal" means pathology here."""
-
-    def __init__(self, segments: Sequence[NejedlySegment]) -> None:
-        self.segments = list(segments)
-        self.subjects = tuple(segment.patient for segment in segments)
-        self.ictal = np.array([segment.pathological for segment in segments])
-
-    def __len__(self) -> int:
-        return len(self.segments)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        """See `SpanDataset.__getitem__`."""
-        segment = self.segments[index]
-        signal = read_nejedly(segment)
-        return {
-            "signal": torch.from_numpy(signal),
-            "token_mask": torch.ones(1, 1, dtype=torch.bool),
-            "ictal": torch.tensor([segment.pathological]),
-            "subject": segment.patient,
-            "recording": segment.segment_id,
-            "start": 0.0,
-            "segment_samples": signal.shape[1],
-        }

@@ -216,7 +216,8 @@ class MVPFormer(  # type: ignore[call-arg]
         if not push_to_hub:
             return None
         repository = repo_id or Path(save_directory).name
-        with hub_answers(f"the model is saved in {save_directory}, but not sent to {repository}"):
+        fact = f"the model is saved in {save_directory}, but not sent to {repository}: the Hugging Face hub"
+        with hub_answers(f"{fact} could not be reached", ". Check the connection and call it again"):
             return self.push_to_hub(repo_id=repository, **options)  # type: ignore[operator]
 
     @classmethod

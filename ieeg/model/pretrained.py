@@ -140,37 +140,23 @@ def _from_hub(repository: str | Path, name: str, **options: Any) -> Path:
 
 
 @contextmanager
-def hub_answers(what: str) -> Iterator[None]:
-    """Make an OSError in plain words, which begins with `what`, where the Hugging Face hub cannot be reached."""
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
+def hub_answers(fact: str, advice: str, kind: type[OSError] = OSError) -> Iterator[None]:
+    """Make an OSError in plain words, of `fact`, the reason and `advice`, where the Hugging Face hub is not reached."""
     try:
         yield
-    except (HfHubHTTPError, HFValidationError):
-        raise
     except Exception as error:  # of whichever HTTP library this version of huggingface_hub uses
         # A name is in the library's own module; all else is not about the connection.
         if type(error).__module__.partition(".")[0] not in ("httpx", "httpx2", "httpcore", "requests", "urllib3"):
             raise
-        raise OSError(
-            f"{what}: the Hugging Face hub could not be reached ({type(error).__name__}: {error}). Check the "
-            "connection and call it again"
-        ) from error
+        raise kind(f"{fact} ({type(error).__name__}: {error}){advice}") from error
 
 
 def _ask_hub(place: dict[str, Any], token: str | bool | None) -> None:
     # Once: ``hf_hub_download(etag_timeout=1)`` asks six times, which takes 24 s where the connection is refused and,
     # with a read timeout that it does not pass on, six minutes where the hub is silent (version 2.4.0).
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-    try:
+    fact = f"there is no folder {place['repo_id']}, and the Hugging Face hub could not be asked for {place['filename']}"
+    advice = ": check the path, or for a name on the hub the connection; a model that was downloaded before needs none"
+    with hub_answers(f"{fact} of a model of that name", advice, FileNotFoundError):
         get_hf_file_metadata(hf_hub_url(**place), token=token, timeout=HUB_SECONDS)
-    except (HfHubHTTPError, HFValidationError):
-        raise
-    except Exception as error:  # of whichever HTTP library this version of huggingface_hub uses
-        raise FileNotFoundError(
-            f"there is no folder {place['repo_id']}, and the Hugging Face hub could not be asked for a model of that "
-            f"name ({place['filename']}; {type(error).__name__}: {error}): check the path, or for a name on the hub "
-            "the connection; a model that was downloaded before needs none"
-        ) from error

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torchmetrics import MetricCollection
 from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision, BinaryCohenKappa, BinaryF1Score
 
+from mvpa_ts.checks import check_choices
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.ieeg.model.lora import Method, core_of, prepared, save_finetuned, trainable_share, with_head
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
@@ -103,10 +104,8 @@ class FinetuningModule(TrainingModule):
                 f"method={method!r} trains only some weights, and without base the others are random: use "
                 "method='full' to train all, or give a pretrained model as base"
             )
-        if class_weights not in (None, "balanced"):
-            raise ValueError(f"class_weights must be 'balanced' or None, got {class_weights!r}")
-        if keep not in ("last", "best"):
-            raise ValueError(f"keep must be 'last' or 'best', got {keep!r}")
+        self.class_weights, self.keep = class_weights, keep
+        check_choices(self, class_weights=("balanced", None), keep=("last", "best"))
         if base is not None:
             pretrained = MVPFormer.from_pretrained(base)
             self.base_subjects = read_training_subjects(folder_of(base)) or frozenset()
@@ -120,9 +119,7 @@ class FinetuningModule(TrainingModule):
                 pretrained = MVPFormer(architecture)
         self.method = method
         self.lora = {"rank": rank, "alpha": alpha}
-        self.class_weights = class_weights
         self.augmentation = augmentation
-        self.keep = keep
         self.calibrate = calibrate
         self.best: dict[str, Any] | None = None
         """Lowest validation loss so far, its step, and the trained weights of then."""

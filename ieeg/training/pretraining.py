@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -100,7 +101,7 @@ class PretrainingModule(TrainingModule):
             # In a fork of the random stream, so that nothing the caller draws changes the model.
             self.model = MVPFormer(self.architecture)
         self.model.set_gradient_checkpointing(gradient_checkpointing)
-        self._rows: list[similarity.Rows] = []
+        self._tables: list[pd.DataFrame] = []
         self.similarity: similarity.Similarity | None = None
 
     def loss_and_accuracy(
@@ -148,7 +149,7 @@ class PretrainingModule(TrainingModule):
 
     def on_validation_epoch_start(self) -> None:
         """Forget the similarities of the previous validation."""
-        self._rows = []
+        self._tables = []
 
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
         """Compute loss and three-reference similarity of the first window of each span."""
@@ -158,17 +159,17 @@ class PretrainingModule(TrainingModule):
         size = len(batch["signal"])
         self.log("validation/loss", loss, prog_bar=True, sync_dist=True, batch_size=size)
         self.log("validation/accuracy", accuracy, sync_dist=True, batch_size=size)
-        self._rows.append(_similarity_rows(batch, predicted, generator))
+        self._tables.append(_similarity_table(batch, predicted, generator))
 
     def on_validation_epoch_end(self) -> None:
         """Log mean similarities over all processes; `similarity` holds them by segment."""
         # Means over subjects need the rows of all processes, which saw different spans.
-        rows = self._rows
+        tables = self._tables
         if self.trainer.world_size > 1:
             gathered: list[Any] = [None] * self.trainer.world_size
-            torch.distributed.all_gather_object(gathered, rows)
-            rows = [batch for of_rank in gathered for batch in of_rank]
-        self.similarity = similarity.Similarity(rows)
+            torch.distributed.all_gather_object(gathered, tables)
+            tables = [table for of_rank in gathered for table in of_rank]
+        self.similarity = similarity.Similarity(tables)
         overall = self.similarity.overall().set_index("state")
         for state in ("all", *similarity.STATES):
             for reference in similarity.REFERENCES:
@@ -225,16 +226,16 @@ def measure_similarity(model: MVPFormer, batches: Iterable[Mapping[str, Any]], s
     ValueError
         A batch has spans too short for two minutes after each prediction.
     """
-    rows = []
+    tables = []
     training = model.training
     model.eval()
     with torch.inference_mode():
         for number, batch in enumerate(batches):
             predicted = _predict_with_references(model, batch)
             generator = torch.Generator(predicted[0].device).manual_seed(stream_seed(seed, "references", number))
-            rows.append(_similarity_rows(batch, predicted, generator))
+            tables.append(_similarity_table(batch, predicted, generator))
     model.train(training)
-    return similarity.Similarity(rows)
+    return similarity.Similarity(tables)
 
 
 def _predict_with_references(model: MVPFormer, batch: Mapping[str, Any]) -> Predicted:
@@ -248,10 +249,10 @@ def _predict_with_references(model: MVPFormer, batch: Mapping[str, Any]) -> Pred
     return predict_windows(model, batch, 1)
 
 
-def _similarity_rows(batch: Mapping[str, Any], predicted: Predicted, generator: torch.Generator) -> similarity.Rows:
+def _similarity_table(batch: Mapping[str, Any], predicted: Predicted, generator: torch.Generator) -> pd.DataFrame:
     embeddings, prediction, real = predicted
     measured = similarity.three_reference_similarity(prediction, embeddings, real=real, generator=generator)
-    return similarity.rows_of(measured, batch["ictal"], batch["subject"], _names(batch), batch["start"])
+    return similarity.table_of(measured, batch["ictal"], batch["subject"], _names(batch), batch["start"])
 
 
 def load_pretrained(checkpoint: str | Path) -> MVPFormer:

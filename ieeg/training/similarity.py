@@ -12,7 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,6 +26,8 @@ from mvpa_ts.ieeg.figures import BLUE, RED, literal, save_figure, styled
 
 REFERENCES = ("true", "two_step", "random")
 STATES = ("interictal", "boundary", "ictal")
+COLUMNS = ("subject", "recording", "start", "state", *REFERENCES)
+"""Of a table of segments."""
 # Segments of 5 s; the random reference is 3 … 24 segments ahead, so that it never is one of the other two.
 TWO_MINUTES = 24
 
@@ -94,21 +95,14 @@ def three_reference_similarity(
     return torch.stack(similarities, dim=-1).masked_fill(~seen[..., None], torch.nan)
 
 
-class Rows(NamedTuple):
-    """Similarities of single segments, averaged over windows and channels; `Similarity` is made of them."""
-
-    subject: list[str]
-    recording: list[str]
-    start: list[float]
-    state: list[int]
-    values: list[list[float]]
-
-
-def rows_of(similarity: Tensor, ictal: Tensor, subject: Sequence[str], recording: Sequence[str], start: Tensor) -> Rows:
+def table_of(
+    similarity: Tensor, ictal: Tensor, subject: Sequence[str], recording: Sequence[str], start: Tensor
+) -> pd.DataFrame:
     """Average over windows and channels, for each segment of a batch at which something could be compared.
 
-    `similarity` [B, W, T, C, 3] is from `three_reference_similarity`, and spans begin at `start` [B] s. By `ictal`
-    [B, S] a prediction is ictal if both its segment and its target are, interictal if neither is, else at the boundary.
+    The table has the columns `COLUMNS`. `similarity` [B, W, T, C, 3] is from `three_reference_similarity`, and spans
+    begin at `start` [B] s. By `ictal` [B, S] a prediction is ictal if both its segment and its target are, interictal
+    if neither is, else at the boundary.
     """
     B, W, T, _, _ = similarity.shape
     positions = W + T - 1
@@ -120,13 +114,10 @@ def rows_of(similarity: Tensor, ictal: Tensor, subject: Sequence[str], recording
     state = ictal[:, :positions].long() + ictal[:, 1 : positions + 1].long()
     where = number.nonzero().tolist()
     mean = (total / number[..., None])[number > 0]
-    return Rows(
-        [subject[b] for b, _ in where],
-        [recording[b] for b, _ in where],
-        [float(start[b]) + SEGMENT_SECONDS * p for b, p in where],
-        state[number > 0].tolist(),
-        mean.tolist(),
-    )
+    facts = [(subject[b], recording[b], float(start[b]) + SEGMENT_SECONDS * p) for b, p in where]
+    states = [STATES[at] for at in state[number > 0].tolist()]
+    rows = [(*fact, at, *values) for fact, at, values in zip(facts, states, mean.tolist(), strict=True)]
+    return pd.DataFrame(rows, columns=[*COLUMNS])
 
 
 @dataclass(frozen=True)
@@ -154,26 +145,23 @@ class Similarity:
 
     Examples
     --------
-    >>> from mvpa_ts.ieeg.training.similarity import Rows, Similarity
-    >>> rows = Rows(["a", "a", "b"], ["r", "r", "s"], [0.0, 5.0, 0.0], [0, 2, 0],
-    ...             [[0.9, 0.5, 0.4], [0.7, 0.6, 0.5], [0.8, 0.6, 0.2]])
-    >>> Similarity([rows]).table().round(2)[["subject", "state", "segments", "true", "random"]]
+    >>> from mvpa_ts.ieeg.training.similarity import COLUMNS, Similarity
+    >>> rows = [("a", "r", 0.0, "interictal", 0.9, 0.5, 0.4), ("a", "r", 5.0, "ictal", 0.7, 0.6, 0.5),
+    ...         ("b", "s", 0.0, "interictal", 0.8, 0.6, 0.2)]
+    >>> table = pd.DataFrame(rows, columns=COLUMNS)
+    >>> Similarity([table]).table().round(2)[["subject", "state", "segments", "true", "random"]]
       subject       state  segments  true  random
     0       a       ictal         1   0.7     0.5
     1       a  interictal         1   0.9     0.4
     2       b  interictal         1   0.8     0.2
     """
 
-    def __init__(self, rows: Sequence[Rows]) -> None:
-        facts = ["subject", "recording", "start"]
+    def __init__(self, tables: Sequence[pd.DataFrame]) -> None:
         # Rows of segments, not means of batches: subjects have different numbers of segments, and each counts once in
         # the end.
-        segments = [
-            (*row, STATES[state], *values) for batch in rows for *row, state, values in zip(*batch, strict=True)
-        ]
-        frame = pd.DataFrame(segments, columns=[*facts, "state", *REFERENCES])
+        filled = [table for table in tables if len(table)] or [pd.DataFrame(columns=[*COLUMNS])]
         # A distributed sampler may repeat a span to fill the last batch.
-        frame = frame.drop_duplicates(facts, ignore_index=True)
+        frame = pd.concat(filled).drop_duplicates([*COLUMNS[:3]], ignore_index=True)
         self.segments: pd.DataFrame = frame.astype(dict.fromkeys(REFERENCES, float))
 
     def table(self) -> pd.DataFrame:

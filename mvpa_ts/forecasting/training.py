@@ -205,10 +205,7 @@ def train(
     started = clock()
     generator, random_state = torch.Generator().manual_seed(seed), OwnRandomState()
     quantiles = None if levels is None else torch.tensor(levels, device=device)
-    total = training.steps
-    if training.epochs is not None:
-        total = training.epochs * -(-len(inputs) // training.batch_size)
-    total = total if max_steps is None else min(max_steps, total)
+    total = _steps(training, len(inputs), max_steps)
     _start(model, inputs, training)
 
     def losses() -> Iterator[Tensor]:
@@ -235,20 +232,7 @@ def train(
             report(run.epoch + (training.epochs is None), mse)
         return mse, mae
 
-    run = TrainingRun(
-        model,
-        _groups(model, inputs, training, total),
-        steps=total,
-        learning_rate=training.learning_rate,
-        weight_decay=training.weight_decay,
-        cycle_steps=total if training.schedule == "one-cycle" else None,
-        clip=training.clip,
-        average=WeightAverage(model, training.weight_averaging, warm_up=training.averaging_warm_up),
-        validation=None if validation is None else errors,
-        validate_every=max(1, training.steps // _VALIDATIONS) if training.epochs is None else None,
-        keep_last=training.keep == "last",
-        patience=training.patience,
-    )
+    run = _run(model, inputs, training, total, None if validation is None else errors)
     if checkpoint is not None and (state := checkpoint.read()) is not None:
         run.go_on_from(state)
         generator.set_state(state["random"][0])
@@ -266,14 +250,48 @@ def train(
             checkpoint.write(run.state() | {"random": [generator.get_state(), *random_state.states(device)]})
             started = clock() - run.seconds
     run.keep()
-    central = levels is None or levels[(len(levels) - 1) // 2] == 0.5
-    if isinstance(model, ForecastingNetwork) and model.fitted is not None and central:
-        power = 2.0 if levels is None and training.loss == "mse" else 1.0
-        model.fitted.finish(model, inputs, middle=model.middle, power=power)
-        if validation is not None and not model.fitted.off:
-            run.errors = errors()
+    if _finish(model, inputs, training, levels) and validation is not None:
+        run.errors = errors()
     mse, mae = run.errors
     return Outcome(mse, mae, run.epoch, run.seconds, run.seconds / max(run.epoch, 1))
+
+
+def _steps(training: ForecasterTraining, windows: int, most: int | None) -> int:
+    steps = training.steps if training.epochs is None else training.epochs * -(-windows // training.batch_size)
+    return steps if most is None else min(most, steps)
+
+
+def _run(
+    model: nn.Module,
+    windows: Windows,
+    training: ForecasterTraining,
+    steps: int,
+    validation: Callable[[], tuple[float, float]] | None,
+) -> TrainingRun:
+    return TrainingRun(
+        model,
+        _groups(model, windows, training, steps),
+        steps=steps,
+        learning_rate=training.learning_rate,
+        weight_decay=training.weight_decay,
+        cycle_steps=steps if training.schedule == "one-cycle" else None,
+        clip=training.clip,
+        average=WeightAverage(model, training.weight_averaging, warm_up=training.averaging_warm_up),
+        validation=validation,
+        validate_every=max(1, training.steps // _VALIDATIONS) if training.epochs is None else None,
+        keep_last=training.keep == "last",
+        patience=training.patience,
+    )
+
+
+def _finish(model: nn.Module, windows: Windows, training: ForecasterTraining, levels: Sequence[float] | None) -> bool:
+    """Solve the regressions beside a trained network, where its middle is a mean or a median; whether any are used."""
+    central = levels is None or levels[(len(levels) - 1) // 2] == 0.5
+    if not isinstance(model, ForecastingNetwork) or model.fitted is None or not central:
+        return False
+    power = 2.0 if levels is None and training.loss == "mse" else 1.0
+    model.fitted.finish(model, windows, middle=model.middle, power=power)
+    return not model.fitted.off
 
 
 def _start(model: nn.Module, windows: Windows, training: ForecasterTraining) -> None:

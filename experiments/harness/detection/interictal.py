@@ -23,11 +23,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
-from mvpa_ts.ieeg.datasets.nejedly import NejedlyDataset, first_patients, nejedly_segments
+from mvpa_ts.ieeg.datasets.nejedly import NejedlySegment, nejedly_segments, read_nejedly
 from mvpa_ts.ieeg.model.amplitude import band_log_power
 from mvpa_ts.ieeg.model.wavelet import wavedec
+from mvpa_ts.ieeg.recordings.channels import natural_key
 from mvpa_ts.ieeg.scoring.scores import score_segments
 from mvpa_ts.ieeg.training.spans import collate
 
@@ -37,6 +38,44 @@ BASELINES: dict[str, Callable[[Tensor], Tensor]] = {
     "logistic regression on band power": lambda signals: band_log_power(wavedec(signals))[:, 0],
 }
 """By name, from signals [n, 1, samples] to features [n, k] of a logistic regression, for line length too."""
+
+
+class NejedlyDataset(Dataset[dict[str, Any]]):
+    """Segments as items for `collate`: one channel, one model segment; "ictal" means pathology here."""
+
+    def __init__(self, segments: Sequence[NejedlySegment]) -> None:
+        self.segments = list(segments)
+        self.subjects = tuple(segment.patient for segment in segments)
+        self.ictal = np.array([segment.pathological for segment in segments])
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """See `SpanDataset.__getitem__`."""
+        segment = self.segments[index]
+        signal = read_nejedly(segment)
+        return {
+            "signal": torch.from_numpy(signal),
+            "token_mask": torch.ones(1, 1, dtype=torch.bool),
+            "ictal": torch.tensor([segment.pathological]),
+            "subject": segment.patient,
+            "recording": segment.segment_id,
+            "start": 0.0,
+            "segment_samples": signal.shape[1],
+        }
+
+
+def first_patients(
+    segments: Sequence[NejedlySegment], count: int = 4
+) -> tuple[list[NejedlySegment], list[NejedlySegment]]:
+    """Split segments into those of the first `count` patients by number, to finetune, and all others, to test."""
+    # By number, so that everybody's split is the same.
+    patients = sorted({segment.patient for segment in segments}, key=natural_key)
+    if not 0 < count < len(patients):
+        raise ValueError(f"count must lie between 1 and {len(patients) - 1}, got {count}")
+    chosen = set(patients[:count])
+    return [s for s in segments if s.patient in chosen], [s for s in segments if s.patient not in chosen]
 
 
 def run(study: Study, configuration: Configuration, folders: Sequence[Path]) -> dict[str, Any] | None:

@@ -4,17 +4,12 @@ import csv
 
 import numpy as np
 import pytest
+from harness.detection.interictal import NejedlyDataset, first_patients
 from scipy.io import savemat
 from torch.utils.data import DataLoader
 
 from mvpa_ts.ieeg import simulate_recording
-from mvpa_ts.ieeg.datasets.nejedly import (
-    NejedlyDataset,
-    first_patients,
-    nejedly_segments,
-    pad_symmetrically,
-    read_nejedly,
-)
+from mvpa_ts.ieeg.datasets.nejedly import nejedly_segments, pad_symmetrically, read_nejedly
 from mvpa_ts.ieeg.training.spans import collate
 
 CATEGORIES = ("physiology", "pathology", "artifacts", "powerline")

@@ -11,13 +11,13 @@ from scipy import stats
 from torch import Tensor
 
 from mvpa_ts.ieeg.training.similarity import (
+    COLUMNS,
     REFERENCES,
     STATES,
-    Rows,
     Similarity,
     compare_models,
-    rows_of,
     signed_rank,
+    table_of,
     three_reference_similarity,
 )
 
@@ -64,30 +64,32 @@ def test_states_follow_the_segment_and_its_target():
     values[0, 0, 3] = math.nan
     values[0, 0, 0, 1] = math.nan
     values[0, 0, 0, 0] = torch.tensor([0.1, 0.2, 0.3])
-    rows = rows_of(values, ictal, ["s"], ["r"], torch.tensor([100.0]))
-    assert rows.start == [100.0, 105.0, 110.0, 120.0, 125.0]
-    assert [STATES[state] for state in rows.state] == ["interictal", "boundary", "ictal", "boundary", "interictal"]
-    assert rows.values[0] == pytest.approx([0.1, 0.2, 0.3])
+    table = table_of(values, ictal, ["s"], ["r"], torch.tensor([100.0]))
+    assert table["start"].tolist() == [100.0, 105.0, 110.0, 120.0, 125.0]
+    assert table["state"].tolist() == ["interictal", "boundary", "ictal", "boundary", "interictal"]
+    assert table.loc[0, [*REFERENCES]].tolist() == pytest.approx([0.1, 0.2, 0.3])
 
 
 def test_rows_average_the_windows_of_a_segment():
     values = torch.zeros(1, 2, 2, 1, 3)
     values[0, 0, 1], values[0, 1, 0] = 1.0, 3.0  # segment 1 seen in both windows
-    rows = rows_of(values, torch.zeros(1, 4, dtype=torch.bool), ["s"], ["r"], torch.tensor([0.0]))
-    assert [value[0] for value in rows.values] == [0.0, 2.0, 0.0]
+    table = table_of(values, torch.zeros(1, 4, dtype=torch.bool), ["s"], ["r"], torch.tensor([0.0]))
+    assert table["true"].tolist() == [0.0, 2.0, 0.0]
+
+
+def similarity_of(rows: list[tuple[object, ...]], repeated: int = 1) -> Similarity:
+    return Similarity([pd.DataFrame(rows, columns=COLUMNS)] * repeated)
 
 
 def cohort(subjects: int, ictal_shift: float, seed: int = 0, margin: float = 0.3) -> Similarity:
     generator = np.random.default_rng(seed)
-    parts = []
+    rows = []
     for subject in range(subjects):
         level = generator.normal(0.5, 0.05)
-        state = [0] * 40 + [1] * 2 + [2] * 20
-        true = [generator.normal(level + ictal_shift * (s == 2), 0.02) for s in state]
-        values = [[x, x - margin / 2, x - margin] for x in true]
-        starts = [5.0 * i for i in range(len(state))]
-        parts.append(Rows([f"s{subject}"] * len(state), ["r"] * len(state), starts, state, values))
-    return Similarity(parts)
+        for i, state in enumerate(["interictal"] * 40 + ["boundary"] * 2 + ["ictal"] * 20):
+            true = generator.normal(level + ictal_shift * (state == "ictal"), 0.02)
+            rows.append((f"s{subject}", "r", 5.0 * i, state, true, true - margin / 2, true - margin))
+    return similarity_of(rows)
 
 
 def test_table_is_the_mean_of_the_segments():
@@ -104,8 +106,8 @@ def test_table_is_the_mean_of_the_segments():
 
 
 def test_repeated_segments_count_once():
-    rows = Rows(["s"] * 2, ["r"] * 2, [0.0, 0.0], [0, 0], [[0.5] * 3, [0.5] * 3])
-    assert len(Similarity([rows, rows]).segments) == 1
+    row = ("s", "r", 0.0, "interictal", 0.5, 0.5, 0.5)
+    assert len(similarity_of([row, row], repeated=2).segments) == 1
 
 
 def test_ictal_test_is_scipys_on_subject_means():
@@ -120,7 +122,7 @@ def test_ictal_test_is_scipys_on_subject_means():
 
 def test_few_subjects_are_said_to_be_few():
     assert "cannot go below 0.062" in str(cohort(5, 0.1).ictal_test())
-    only_interictal = Similarity([Rows(["s"], ["r"], [0.0], [0], [[0.5] * 3])])
+    only_interictal = similarity_of([("s", "r", 0.0, "interictal", 0.5, 0.5, 0.5)])
     assert str(only_interictal.ictal_test()) == "no subject has both"
     assert signed_rank([1.0, 2.0], [1.0, 2.0]).p_value == 1.0
 
