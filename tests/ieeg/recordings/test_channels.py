@@ -20,7 +20,10 @@ def test_natural_order():
     "name", ["EKG", "EKG1", "EKGL", "ECG-", "DC01", "DC 5", "POL DC12", "TRIG4", "EEG EKG1-Ref", "STI 014", "Status",
              "EMG1", "EOG", "HEOG", "EDF Annotations", "SpO2", "PR", "REF", "-", "Event",
              "PULSE RATE", "ECG1-ECG2", "EKG1-CHIN", "EOG(L)", "LEKG", "POL $EKG", "DC1-DC", "--0", "VNS", "EXG8",
-             "EtCO2", "Heart Rate", "RESP ABDOMEN-REF", "AUX1"],
+             "EtCO2", "Heart Rate", "RESP ABDOMEN-REF", "AUX1",
+             # As EDF+, Micromed, Natus and laboratories of cognition call what is no brain.
+             "Light", "Sound", "Crc16", "Temp rectal", "BEAT+", "PULS+", "CHEST1", "FLOW1", "SNORE1", "POS", "CO2Wave",
+             "Photodiode", "PHOTO 1", "MIC", "Audio L", "ACC X", "ACC-Y", "Accelerometer X", "PD", "MK", "NC"],
 )  # fmt: skip
 def test_no_eeg(name):
     assert not_eeg(name)
@@ -28,7 +31,7 @@ def test_no_eeg(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["ACC1", "A1-A2", "DCA1-DCA2", "REC1", "$A1",
+    ["ACC1", "PD1", "MIC2", "PHO1", "NC3", "POS1", "ACCX1", "MK4", "CHE1", "A1-A2", "DCA1-DCA2", "REC1", "$A1",
      "A1", "EC1", "DCA1", "TRI1", "RAT3", "PR1", "HR2", "EKF1", "REF1", "L'13", "C12", "BTM1", "1", "Fp1"],
 )  # fmt: skip
 def test_eeg(name):
