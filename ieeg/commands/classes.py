@@ -71,11 +71,10 @@ def train_classes(arguments: list[str]) -> None:
     trained, validated = np.concatenate(labels[:count]), np.concatenate([*labels[count:], [-1]])
     for number, name in enumerate(names):
         if number not in trained:
-            where = "--validation-recordings alone hold" if number in validated else "no recording holds"
-            said = f"{where} a span whose text is {name!r}, which --recordings need to learn this class"
             if any(spans[name] for spans in stated[:count]):
-                said = f"no 5 s of --recordings are of {name!r} alone: {NO_CLASS}, or they are marked bad"
-            raise CommandError(said)
+                raise CommandError(f"no 5 s of --recordings are of {name!r}: {NO_CLASS}, or they are marked bad")
+            where = "--validation-recordings alone hold" if number in validated else "no recording holds"
+            raise CommandError(f"{where} a span whose text is {name!r}, which --recordings need to learn this class")
     features = np.concatenate([segment_features(*block) for item in segments[:count] for block in blocks(item)])
     regression = replace(ClassRegression.fit(names, features, trained), preprocessing=options.preprocessing)
     regression.save(output / f"{CLASSES}.json")
@@ -88,15 +87,15 @@ def train_classes(arguments: list[str]) -> None:
         probabilities = [block for item in segments[count:] for block in regression.probabilities(item)]
         report(names, validated[:-1], np.concatenate(probabilities), output)
     print(f"next: mvpformer detect RECORDING --model {output / CLASSES}.json -o results")
-    given = [Path(path) for path in (*options.recordings, *options.validation_recordings)]
-    others, links = not_read(given)
+    paths = [Path(path) for path in (*options.recordings, *options.validation_recordings)]
+    others, links = not_read(paths)
     rows = [row for item in recordings for row in of_recording(item.name, item.dropped, item.left_out, item.notes)]
     rows += [*others, *links]
     for item, label, marked in zip(recordings, classes, bad, strict=True):
         rows += [*of_segments(item.name, (label < 0) & ~marked, NO_CLASS), *of_segments(item.name, marked, MARKED_BAD)]
     write_left_out(output, rows)
     print("\n".join(listing(rows, output / LEFT_OUT)), file=sys.stderr)
-    common.refuse_unread(given)
+    common.refuse_unread(paths)
 
 
 def score_classes(

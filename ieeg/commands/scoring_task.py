@@ -83,18 +83,8 @@ class ScoringTask:
     def score(self, file: Path, output: Path, *, progress: bool = False) -> tuple[str, list[Row]]:
         """Detect in one file and write its results; returns a line about it, and what was left out of it.
 
-        Parameters
-        ----------
-        file : Path
-        output : Path
-            Folder, or a file.tsv for the events alone.
-        progress : bool, default False
-            Show a bar.
-
-        Raises
-        ------
-        ValueError
-            The file cannot be read or scored, or nothing in it was scored.
+        `output` is a folder, or a file.tsv for the events alone; `progress` shows a bar. A ValueError says that the
+        file cannot be read or scored, or that nothing in it was scored.
         """
         detector = self.detector()
         recording = read_named(file, self.channels, **self.reading)

@@ -95,16 +95,9 @@ def plot_channel_map(
     dropped: Mapping[str, str] | None = None,
     positions: Positions | None = None,
 ) -> Figure:
-    """Channels by value: at their positions where these are known, else by electrode and contact.
+    """Channels by value: at their positions if every one of `names` has one, else by electrode and contact.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Channels the model saw.
-    dropped : mapping of name to reason, optional
-        Electrodes among them are drawn in grey; others, such as an EKG, are not drawn.
-    positions : mapping of name to (x, y, z), optional
-        Used if every one of `names` has one.
+    Electrodes among those that were `dropped` are drawn in grey; others, such as an EKG, are not drawn.
     """
     colours = np.asarray(values, dtype=np.float64)
     left_out = [name for name in left_out_electrodes(dropped or {}) if name not in names]
@@ -143,17 +136,9 @@ def plot_channel_map(
 
 @styled
 def plot_onset_map(onsets: OnsetMap, positions: Positions | None = None) -> Figure:
-    """The first channels of an event with all measures, and where they lie if positions are known.
+    """The first channels of an event with all measures, and where they lie if every channel has a position.
 
-    Parameters
-    ----------
-    positions : mapping of name to (x, y, z), optional
-        Drawn if every channel has one.
-
-    Raises
-    ------
-    ValueError
-        `positions` are those of other channels.
+    Positions of other channels are a ValueError.
     """
     check_positions(onsets.channel_names, positions or {})
     where = {plain_name(name): position for name, position in (positions or {}).items()}

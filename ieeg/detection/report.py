@@ -46,16 +46,8 @@ def html_report(
 ) -> None:
     """Write the report as one HTML page.
 
-    Parameters
-    ----------
-    run : mapping
-        What ``run.json`` states.
-    figures : iterable of (heading, text, figure)
-        Closed when they are drawn.
-    reference : sequence of (onset, offset), optional
-        Seizures that the recording states; none are listed by default.
-    compared : sequence of rows
-        The detector and each baseline beside it, as `comparison_rows` gives them.
+    `run` is what ``run.json`` states, `figures` are (heading, text, figure) and closed when they are drawn, `reference`
+    are seizures that the recording states, and `compared` the rows of `comparison_rows`.
     """
     # One after the other, so that one figure at a time is in memory.
     sections = [(heading, text, embedded(figure)) for heading, text, figure in figures]

@@ -86,13 +86,9 @@ class PreprocessedSignal:
         self.implausible: dict[tuple[int, int], int] = {}
 
     def read(self, start: int, stop: int) -> tuple[Signal, Flags | None]:
-        """Samples [start, stop) at the new rate and which of them are bad.
+        """Samples [start, stop) at the new rate, [C, stop − start], and which of them are bad, None when none is.
 
-        Returns
-        -------
-        signal : ndarray of float32, shape (C, stop − start)
-            Bad samples hold a bridge between their neighbours.
-        bad : ndarray of bool, shape (C, stop − start), or None when none is
+        Bad samples hold a bridge between their neighbours.
         """
         if self._filters:
             signal, bad = self._filtered(start, stop)

@@ -30,7 +30,7 @@ def copies(recordings: Sequence[Recording]) -> list[tuple[int, int]]:
     >>> copies([night, Recording.from_array(noise[::-1], 512.0, names, "µV"), copy])
     [(0, 2)]
     """
-    vectors: list[tuple[Hashable, int, NDArray[np.float32]]] = []
+    vectors: list[tuple[Hashable, int, NDArray[np.float64]]] = []
     for index, recording in enumerate(recordings):
         for name, values in _pieces(recording):
             # With the last piece and without it: a copy may end just before it.

@@ -53,11 +53,7 @@ class Readable(Protocol):
 def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
     """Warn of standard deviations that no electrode gives, in ten seconds from the middle and over the recording.
 
-    Parameters
-    ----------
-    recording : Recording
-    pieces : int, default 48
-        How many are read to find a change; few where each costs much.
+    So many `pieces` are read to find a change; few where each costs much.
     """
     # From the middle, as electrodes are often connected late.
     middle, half = recording.num_samples // 2, int(5 * recording.sfreq)
@@ -148,18 +144,8 @@ def changes_in_words(
 ) -> str:
     """Which channels' levels change as no brain's do; empty where none does.
 
-    Parameters
-    ----------
-    recording : Recording
-    channel_names : sequence of str
-    times : array, shape (n,)
-        Seconds at which the pieces begin.
-    levels : array, shape (n, C)
-        Standard deviations of the pieces, 0 or NaN where there is none.
-    seconds : float
-        Length of a piece.
-    neighbours : int
-        Odd; the middle one of so many pieces counts, so that an artefact in fewer than half of them does not.
+    Pieces of so many `seconds` begin at `times` [n] and have standard deviations `levels` [n, C], 0 or NaN where there
+    is none. The middle one of so many `neighbours` counts, so that an artefact in fewer than half of them does not.
     """
     quiet = _quiet(recording, times, seconds)
     changed = []

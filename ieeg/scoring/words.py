@@ -33,13 +33,7 @@ TRAINED_ON = {
 
 
 def in_words(results: Sequence[SubjectResult]) -> tuple[str, ...]:
-    """What was found in all subjects together, whether the model knew them, and what is too little to tell.
-
-    Returns
-    -------
-    tuple of str
-        One sentence or two each.
-    """
+    """What was found in all subjects together, whether the model knew them, and what is too little to tell."""
     events = Scores.pooled(result.events for result in results)
     delays = [delay for result in results for delay in result.online.delays if not math.isnan(delay)]
     first = (

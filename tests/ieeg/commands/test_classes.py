@@ -219,7 +219,7 @@ def test_a_class_that_shares_all_its_segments_with_another_is_named(tmp_path, ca
     write(tmp_path / "night.edf", 6, ["awake", "awake"])
     (tmp_path / "night_events.tsv").write_text("onset\tduration\ttrial_type\n0\t60\tawake\n20\t20\tsleep\n")
     assert finetune(tmp_path / "run", ["awake", "sleep"], [tmp_path / "night.edf"]) == 1
-    assert "no 5 s of --recordings are of 'sleep' alone: no class covers half" in capsys.readouterr().err
+    assert "no 5 s of --recordings are of 'sleep': no class covers half" in capsys.readouterr().err
 
 
 def test_what_is_for_seizures_is_refused(lab, tmp_path, capsys):
