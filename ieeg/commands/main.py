@@ -77,9 +77,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         print(RESEARCH_USE, file=sys.stderr)
     try:
         importlib.import_module(f"mvpa_ts.ieeg.commands.{name}").main(words)
+    except BrokenPipeError:  # of the output; what could not be written is forgotten, so that a flush would succeed
+        raise
     except (CommandError, ValueError, OSError, ModuleNotFoundError) as error:
-        if isinstance(error, BrokenPipeError):
-            sys.stdout.flush()  # raises it again where it is of the output
         print(f"mvpformer {name}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:

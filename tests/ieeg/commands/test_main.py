@@ -11,6 +11,7 @@ import pytest
 
 from mvpa_ts.ieeg.commands import convert, detect, evaluate, plot, simulate, stream
 from mvpa_ts.ieeg.commands.main import CommandError, _show_warning, check_model, k_of_n
+from mvpa_ts.ieeg.constants import RESEARCH_USE
 
 
 def test_as_a_module_errors_are_one_line_too():
@@ -58,6 +59,21 @@ def test_a_reader_that_has_enough_is_no_error():
     result = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert (result.returncode, result.stderr) == (141, "")
+
+
+def test_a_reader_that_leaves_in_the_middle_is_no_error():
+    """As in ``mvpformer evaluate … | head``: Python forgets what it could not write, and a flush says nothing of it."""
+    program = (
+        "import sys, types; from mvpa_ts.ieeg.commands import main; module = types.ModuleType('many');"
+        "module.main = lambda words: [print('x' * 100) for _ in range(5000)]; main.COMMANDS['many'] = '';"
+        "sys.modules['mvpa_ts.ieeg.commands.many'] = module; sys.argv = ['mvpformer', 'many']; sys.exit(main.main())"
+    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-P", "-c", program], **pipes) as process:
+        assert process.stdout.readline() == "x" * 100 + "\n"
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (141, f"{RESEARCH_USE}\n")
 
 
 def test_a_warning_is_shown_once_whatever_libraries_do_to_filters(capsys, monkeypatch):
