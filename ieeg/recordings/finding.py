@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -182,12 +183,12 @@ def warn_of_shared_table(table: Path, path: Path) -> None:
     if "_split-" not in path.name and {*table.name.split("_")} >= {*stem_of(path).split("_")} - {"ieeg", "eeg"}:
         return  # it has the recording's whole name
     recordings = _with_links(table.parent)[0]
-    sharing = [file for file in recordings if bids.sidecar(file, bids.bids_path(file), "events.tsv") == table]
-    if len(sharing) > 1:
+    sharing = (file for file in recordings if bids.sidecar(file, bids.bids_path(file), "events.tsv") == table)
+    if len(two := [*itertools.islice(sharing, 2)]) == 2:
         warn(
-            f"{table} is the table of {len(sharing)} recordings, such as {sharing[0].name} and {sharing[1].name}, and "
-            "each of them has its events at the same seconds: if they are of one recording, give each a table of its "
-            f"own, such as {stem_of(sharing[-1]).rpartition('_')[0]}_{table.name.rpartition('_')[2]}"
+            f"{table} is the table of several recordings, such as {two[0].name} and {two[1].name}, and each has "
+            "its events at the same seconds: if they are of one recording, give each a table of its own, such as "
+            f"{stem_of(two[1]).rpartition('_')[0]}_{table.name.rpartition('_')[2]}"
         )
 
 
