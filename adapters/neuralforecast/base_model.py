@@ -48,6 +48,7 @@ class FittedSeries:
     # reads them at most half of that range beyond.
     features: dict[str, list[float]] = field(default_factory=dict)
     scaled: bool = False  # whether the host scaled each of them (local_scaler_type)
+    last: Any = None  # date of the last row that was trained on
 
     def rows(self, names: list[Any] | None, count: int) -> list[int]:
         """Which series of the fit each of `count` series is, −1 for a new one; without names the number decides."""
@@ -134,7 +135,6 @@ class PanelModel(HostOverrides):
     _own_units = True  # whether windows reach the network in the units of the series
     _fitted_series: FittedSeries | None = None
     _fitted_index: FrameIndex | None = None  # of the frame whose dates the last fit has checked
-    _last_row: Any = None  # date of the last row that the last fit has seen
     _view: PanelView | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -146,6 +146,11 @@ class PanelModel(HostOverrides):
         for argument, least in (("random_seed", 0), ("num_lr_decays", -1), ("early_stop_patience_steps", -1)):
             if kwargs.get(argument) is not None:
                 check_whole(least, **{argument: kwargs[argument]})
+        if (batches := kwargs.get("accumulate_grad_batches", 1)) != 1:
+            raise ValueError(
+                f"accumulate_grad_batches must be left out, got {batches!r}: neuralforecast gives Lightning epochs of "
+                "one batch, and a step follows each. Give a larger windows_batch_size"
+            )
         size = kwargs.get("inference_windows_batch_size", 1)
         check_whole(inference_windows_batch_size=abs(size) if isinstance(size, int) else size)  # the host's −1 is all
         # The host would seed the whole process.
@@ -261,9 +266,12 @@ class PanelModel(HostOverrides):
         self.network.train()  # a pretrained one was loaded for forecasts
         lookback = 1 if self.start_padding_enabled else self.input_size
         panel.check_length(val_size, test_size, lookback, self.h)
-        self._last_row = panel.warn_of_rows_seen(test_size, self._fitted_index, self._last_row)
+        before = self._fitted_series or FittedSeries(None, [], [])
+        last = panel.warn_of_rows_seen(test_size, before.names, before.last)
         with OwnRandomState(self.random_seed):
             self._prepare(panel, lookback)
+        assert self._fitted_series is not None
+        self._fitted_series = replace(self._fitted_series, last=last)
         if isinstance(self.loss, (IQLoss, HuberIQLoss)):
             self.loss.has_predicted = False  # else it would train on the quantile of the last prediction alone
         try:

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from numbers import Complex
+from numbers import Complex, Integral
 from typing import Any
 
 import numpy as np
@@ -111,6 +111,12 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
     # What `predict` was not told it takes from the fit.
     usual = {"id_col": "unique_id", "time_col": "ds", "target_col": "y"}
     columns = {name: given.get(name, getattr(host, name, column)) for name, column in usual.items()}
+    if (given.get("h") or host.h) < host.h:
+        keys = [columns["id_col"], *["cutoff"] * (call.__name__ == "cross_validation")]
+        raise ValueError(
+            f"h must be at least that of the models ({host.h}), got {given['h']}: leave h out, and keep the first rows "
+            f"of each forecast, .groupby({keys}).head({given['h']})"
+        )
     _check_aliases(host, [*columns.values(), "cutoff"])
     for argument in _ARGUMENTS:
         if isinstance(frame := given.get(argument), DataFrame):
@@ -125,7 +131,7 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
                 f"df must have the series whose errors prediction_intervals read in the fit, {listed(known)}, got "
                 f"{listed(ids)}: fit with these, or without prediction_intervals"
             )
-    if host._fitted and (sizes := [size for size in ("n_paths", "h") if isinstance(given.get(size), int)]):
+    if host._fitted and (sizes := [size for size in ("n_paths", "h") if isinstance(given.get(size), Integral)]):
         ids = host.uids if given.get("df") is None else given["df"][columns["id_col"]].unique()
         ahead = max(getattr(model, "bytes_ahead", 100) for model in host.models)
         check_memory(sizes[0], given[sizes[0]], len(ids) * (ahead if sizes[0] == "h" else 100 * host.h))

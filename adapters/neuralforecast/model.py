@@ -548,7 +548,8 @@ def check_names(names: Iterable[str], maker: Callable[..., Any]) -> None:
 def check_schedule(val_check_steps: Any, windows_batch_size: Any, loss: Any, valid_loss: Any) -> None:
     """Raise ValueError for arguments of the host that it would stumble over late."""
     # The host takes 50.0 too.
-    check_whole(val_check_steps=int(val_check_steps) if isinstance(val_check_steps, float) else val_check_steps)
+    whole = isinstance(val_check_steps, float) and val_check_steps.is_integer()
+    check_whole(val_check_steps=int(val_check_steps) if whole else val_check_steps)
     if windows_batch_size is not None:  # None takes all
         check_whole(windows_batch_size=windows_batch_size)
     check_objects(nn.Module, "MAE()", loss=loss, valid_loss=valid_loss)

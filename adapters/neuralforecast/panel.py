@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_dates, check_twice, shown, warn_of_rounding
 from mvpa_ts.checks import listed, warn
-from mvpa_ts.forecasting.series import check_names
+from mvpa_ts.forecasting.series import check_names, plain
 from mvpa_ts.windows import FeatureScaling, Scaling, Series, Windows, observed_range, series_windows
 
 # Three decimal places below the largest number of float32, for sums and differences.
@@ -196,14 +196,14 @@ class Panel:
                 f"that are held out, got {rows[short].min()}: what is absent before their first row is read as missing"
             )
 
-    def warn_of_rows_seen(self, test_size: int, before: FrameIndex | None, seen: Any) -> Any:
-        """Date of the last row to train on; warn where the weights, of a fit `before`, have `seen` later ones."""
-        names, dates = self.names or [], (self.index and self.index.dates) or []
-        last = max((rows[-1 - test_size] for rows in dates if len(rows) > test_size), default=None)
-        if before and last is not None and type(seen) is type(last) and last < seen and {*before.names} & {*names}:
+    def warn_of_rows_seen(self, test_size: int, before: Iterable[Any] | None, seen: Any) -> Any:
+        """Last date to train on, as it is saved; warn where weights of a fit to series `before` have `seen` later."""
+        names, dates = map(plain, self.names or []), (self.index and self.index.dates) or []
+        last = max((plain(shown(rows[-1 - test_size])) for rows in dates if len(rows) > test_size), default=None)
+        if before and last is not None and type(seen) is type(last) and last < seen and {*before} & {*names}:
             warn(
-                f"training ends at {shown(last)} and goes on from weights that saw rows up to {shown(seen)}: errors on "
-                "these rows come out too small. Give use_init_models=True, or make a new NeuralForecast"
+                f"training ends at {last} and goes on from weights that saw rows up to {seen}: errors on these rows "
+                "come out too small. Give use_init_models=True, or make a new NeuralForecast"
             )
         return last
 
@@ -403,7 +403,6 @@ class Panel:
 
     def _infinite(self, column: str, value: float, row: int) -> str:
         series = int(self._owner[row])
-        advice = "mark the row as missing (available_mask = 0) or mend it"
         validated = self.fitting and self.appended is not None  # the host does not look for NaN in these rows
         if np.isnan(value) and not validated:
             return (
@@ -412,13 +411,14 @@ class Panel:
                 f"scales each series itself, or fill {column!r} on missing rows with any number: it is not read there"
             )
         number = row - int(self.dataset.indptr[series])
-        dates = None if self.index is None or self.index.dates is None else self.index.dates[series]
-        where = f"in its row {number}" if dates is None or number >= len(dates) else f"at {dates[number]}"
+        index = None if self.index is None else self.index.with_appended()
+        dates = [] if index is None or index.dates is None else index.dates[series]
+        where = f"at {shown(dates[number])}" if number < len(dates) else f"in its row {number}"
         ahead = not self.fitting and self.appended is not None and row >= self.dataset.indptr[series + 1] - self.unseen
         frames = "df and val_df" if validated else "futr_df" if ahead else "df"
         return (
             f"{frames} must hold finite numbers, got {value} in column {column!r} of series {self._series([series])} "
-            f"{where}: {advice}"
+            f"{where}: {'' if ahead else 'mark the row as missing (available_mask = 0) or '}mend it"
         )
 
     def _series(self, rows: list[int]) -> str:

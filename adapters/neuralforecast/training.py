@@ -66,16 +66,13 @@ class HostTraining:
         """Start a new average."""
         settings = self.settings
         self.average = WeightAverage(model, settings.weight_averaging, warm_up=settings.averaging_warm_up)
-        self._averaged_steps = 0
         self._clock = TrainingClock(_SHORTER)
         self._best, self.best_loss = None, math.inf
 
     def after_step(self, steps: int, all_steps: int) -> None:
         """Take the weights after an optimiser step into the average, and say once if the training will be long."""
         self._clock.after_step(steps, all_steps)
-        if steps > self._averaged_steps:  # else gradients are still being accumulated
-            self._averaged_steps = steps
-            self.average.update()
+        self.average.update()
 
     def after_validation(self, model: Any) -> None:
         """Note the loss of the average, and go on training the weights."""

@@ -101,7 +101,7 @@ def test_other_tables_are_named(panel, tiny, forecaster):
     for change, words in (
         (ahead.assign(x=1j), "futr_df must hold real numbers in column 'x', got 1j in row 0"),
         (ahead.drop(columns="x"), r"got none of \['x'\] among \['unique_id', 'ds', 'note'\]"),
-        (ahead.assign(x=np.inf), "futr_df must hold finite numbers, got inf in column 'x' of series 's00'"),
+        (ahead.assign(x=np.inf), "finite numbers, got inf in column 'x' of series 's00' at 2024-01-03 12:00:00: mend"),
     ):
         with pytest.raises(ValueError, match=words):
             host.predict(futr_df=change)

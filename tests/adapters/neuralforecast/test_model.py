@@ -286,7 +286,7 @@ def test_simulate(loss: Any, tiny: Callable, panel: Callable, forecaster: Callab
     assert list(fitted.predict()) == columns
 
 
-def test_rows_that_an_earlier_fit_has_seen_are_named(tiny: Callable, panel: Callable, forecaster: Callable):
+def test_rows_that_an_earlier_fit_has_seen_are_named(tiny: Callable, panel: Callable, forecaster: Callable, tmp_path):
     fitted = forecaster(tiny())
     with warnings.catch_warnings(record=True) as said:
         fitted.cross_validation(panel(4), n_windows=2)
@@ -296,6 +296,9 @@ def test_rows_that_an_earlier_fit_has_seen_are_named(tiny: Callable, panel: Call
         with pytest.warns(UserWarning, match="weights that saw rows up to 2024-01-03 11:00:00: errors on these rows"):
             fitted.cross_validation(panel(4), refit=refit)
         fitted.fit(panel(4))
+    fitted.save(str(tmp_path / "saved"))
+    with pytest.warns(UserWarning, match="weights that saw rows up to 2024-01-03 11:00:00: errors on these rows"):
+        NeuralForecast.load(str(tmp_path / "saved")).cross_validation(panel(4), refit=True)
 
 
 # Sampling calls the network hundreds of times.
@@ -446,10 +449,10 @@ def test_trainer_arguments_reach_the_trainer(tiny: Callable, panel: Callable, da
 
         def on_train_start(self) -> None:
             super().on_train_start()
-            Watched.seen = (self.trainer.gradient_clip_val, self.trainer.accumulate_grad_batches)
+            Watched.seen = (self.trainer.gradient_clip_val, self.trainer.log_every_n_steps)
 
     try:
-        tiny(model=Watched, gradient_clip_val=0.5, accumulate_grad_batches=3).fit(dataset(panel(4)))
+        tiny(model=Watched, gradient_clip_val=0.5, log_every_n_steps=3).fit(dataset(panel(4)))
         assert Watched.seen == (0.5, 3)
     finally:
         MODEL_FILENAME_DICT.pop("watched")
