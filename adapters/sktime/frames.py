@@ -114,8 +114,9 @@ def checked_frequency(index: pd.Index, owner: str = "y") -> Any:
     frequency = frequency_of(index)
     if isinstance(index, pd.DatetimeIndex) and frequency is None and len(index) > 1:
         shortest = (index[1:] - index[:-1]).min()
-        months = shortest >= pd.Timedelta("28D")  # on a day that some months lack
-        advice = "y.set_axis(y.index.to_period('M'))" if months else "y.resample('h').mean()"
+        # On a day that some months lack, or the last on which business is done.
+        unit = next((unit for unit, days in {"Y": 360, "Q": 88, "M": 28}.items() if shortest.days >= days), None)
+        advice = f"y.set_axis(y.index.to_period({unit!r}))" if unit else "y.resample('h').mean()"
         raise ValueError(
             f"{owner} must have dates on a regular grid, got distances from {shortest} to "
             f"{(index[1:] - index[:-1]).max()}: take {advice}, or another grid"
@@ -207,12 +208,16 @@ def _kind(index: pd.Index) -> tuple[Any, ...]:
 def _frequency_with_gaps(index: pd.DatetimeIndex) -> Any:
     clock = index.tz_localize(None)  # days are equally long by it, hours are not
     shortest, by_clock = (index[1:] - index[:-1]).min(), (clock[1:] - clock[:-1]).min()
-    names = ["YS", "YE", "QS", "QE", "MS", "ME", f"W-{index[0]:%a}".upper(), "B"]
+    names = [f"{kind}-{index[0].month_name():.3}".upper() for kind in ("YS", "YE", "QS", "QE")]
+    names += ["MS", "ME", f"W-{index[0]:%a}".upper(), "B"]
     offsets = [pd.tseries.frequencies.to_offset(name) for name in names]
     whole_days = by_clock > pd.Timedelta(0) and by_clock % pd.Timedelta("1D") == pd.Timedelta(0)
     offsets.append(pd.offsets.Day(by_clock.days) if whole_days else pd.tseries.frequencies.to_offset(shortest))
     offsets += [pd.DateOffset(months=12), pd.DateOffset(months=3), pd.DateOffset(months=1)]  # from any day
-    offsets += [pd.offsets.BusinessHour()]
+    hours = pd.Timestamp(0) + (clock - clock.normalize())
+    opened, closed = (f"{moment:%H:%M}" for moment in (hours.min(), hours.max() + shortest))
+    if opened != closed:
+        offsets += [pd.offsets.BusinessHour(start=opened, end=closed)]
     best, fewest = None, 0
     for offset in offsets:
         if shortest > pd.Timedelta(0) and offset.is_on_offset(index[0]):

@@ -92,7 +92,11 @@ class TestDistribution:
 
 
 class TestIndices:
-    @pytest.mark.parametrize("freq", ["D", "h", "10min", "MS", "ME", "QS", "YS", "B", "bh", "W-WED"])
+    @pytest.mark.parametrize(
+        "freq",
+        [*("D", "h", "10min", "MS", "ME", "QS", "QE-NOV", "YS", "YE-MAR", "B", "bh", "W-WED"),
+         pd.offsets.BusinessHour(start="07:30", end="19:30")],
+    )  # fmt: skip
     @pytest.mark.parametrize("gaps", [False, True])
     def test_dates_without_a_frequency(self, freq, gaps):
         """As they come from a file: the forecast is that of dates with one."""
