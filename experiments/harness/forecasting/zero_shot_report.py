@@ -55,8 +55,8 @@ def markdown(rows: pd.DataFrame, use: dict[str, Any]) -> str:
         f"run. If other sets had been drawn, the mean of {PRETRAINED}, could as well be {low:.2f} to {high:.2f} (95 %, "
         f"bootstrap over sets). Where both were run, its MASE is {', '.join(beside)}. Trained models learn, for 500 "
         "steps, from what lies before the first origin, at most 5120 rows, and MVPA without its regressions in the "
-        "window. A forecast of any model reads at most the last 512. Season, horizon and origins of each set are in `experiments/harness/forecasting/zero_shot_sets.py`, its "
-        "quantile losses in the rows beside this page.",
+        "window. A forecast of any model reads at most the last 512. Season, horizon and origins of each set are in "
+        "`experiments/harness/forecasting/zero_shot_sets.py`, its quantile losses in the rows beside this page.",
         "",
         "| weighted quantile loss over seasonal naive | " + " | ".join(names) + " |",
         "|---|" + "---|" * len(names),
