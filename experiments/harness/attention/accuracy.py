@@ -22,7 +22,6 @@ LIMITS = {"bfloat16": 1.5, "float16": 1.5, "float32": 4.0}
 DRAWS = 4
 # All block sizes that a kernel may choose from are checked; they are at most this many.
 MOST_CANDIDATES = 3
-VARIANTS = ("plain", "channels masked, dropout", "tokens masked")
 
 
 def name_of(dtype: torch.dtype) -> str:
