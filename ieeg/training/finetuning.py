@@ -76,6 +76,7 @@ class FinetuningModule(TrainingModule):
     """
 
     task = "finetune"
+    recorded = ("method", "class_weights", "keep", "calibrate")
 
     def __init__(
         self,
@@ -256,10 +257,8 @@ class FinetuningModule(TrainingModule):
 
     def record(self) -> dict[str, Any]:
         """Settings that a continued run must share."""
-        names = ("method", "learning_rate", "weight_decay", "schedule", "warmup_steps", "final_rate", "class_weights")
-        settings = {name: getattr(self, name) for name in (*names, "keep", "calibrate", "seed")}
-        settings["augmentation"] = None if self.augmentation is None else asdict(self.augmentation)
-        return {"architecture": self.core.config.to_dict(), **settings, **self.lora}
+        augmentation = None if self.augmentation is None else asdict(self.augmentation)
+        return {**super().record(), "augmentation": augmentation, **self.lora}
 
     def export(self, folder: Path) -> None:
         """Write ``folder/model`` and, for LoRA, ``folder/adapter``; print the last validation."""

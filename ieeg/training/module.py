@@ -43,6 +43,8 @@ class TrainingModule(pl.LightningModule):
 
     task: ClassVar[str]
     """The command that trains so."""
+    recorded: ClassVar[tuple[str, ...]]
+    """Settings of its own that a continued run must share."""
 
     def __init__(
         self,
@@ -96,9 +98,10 @@ class TrainingModule(pl.LightningModule):
             return None
         return self.base_recordings | {recording_hash(item.recording) for item in data.training.segments}
 
-    @abstractmethod
     def record(self) -> dict[str, Any]:
         """Settings as JSON values that a continued run must share."""
+        names = ("learning_rate", "weight_decay", "schedule", "warmup_steps", "final_rate", "seed", *self.recorded)
+        return {"architecture": self.config.to_dict(), **{name: getattr(self, name) for name in names}}
 
     @abstractmethod
     def export(self, folder: Path) -> None:

@@ -73,6 +73,7 @@ class PretrainingModule(TrainingModule):
     """
 
     task = "pretrain"
+    recorded = ("num_negatives", "temperature", "shared_negatives")
 
     def __init__(
         self,
@@ -180,12 +181,6 @@ class PretrainingModule(TrainingModule):
     @property
     def config(self) -> MVPFormerConfig:
         return self.architecture
-
-    def record(self) -> dict[str, Any]:
-        """Settings that a continued run must share."""
-        names = ("learning_rate", "weight_decay", "schedule", "warmup_steps", "final_rate", "num_negatives")
-        settings = {name: getattr(self, name) for name in (*names, "temperature", "shared_negatives", "seed")}
-        return {"architecture": self.architecture.to_dict(), **settings}
 
     def export(self, folder: Path) -> None:
         """Write the model to ``folder/model``, from the run's last checkpoint."""

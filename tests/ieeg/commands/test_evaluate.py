@@ -1,6 +1,7 @@
 """`mvpformer evaluate` and `mvpformer plot` on what `detect` wrote."""
 
 import dataclasses
+import math
 import re
 import shutil
 import warnings
@@ -41,6 +42,15 @@ def results(model, tmp_path_factory):
         detection.save(root / recording.name)
         made[recording.name] = detection, recording
     return root, made
+
+
+@pytest.fixture(autouse=True)
+def no_statistics(request, monkeypatch):
+    """No intervals and figures, which take most of the time, in tests of what evaluate reads and says."""
+    full = "test_tables_of_a_cohort", "test_one_patient_gets_a_sentence_and_no_statistics_over_subjects"
+    if request.node.name not in full:
+        monkeypatch.setattr("mvpa_ts.ieeg.scoring.cohort.bootstrap_interval", lambda *_, **__: (math.nan, math.nan))
+        monkeypatch.setattr("mvpa_ts.ieeg.scoring.plots.save_cohort_plots", lambda *_: [])
 
 
 def test_nothing_compared_is_an_error(results, tmp_path, capsys):
@@ -395,7 +405,7 @@ class TestPlot:
         traces = ["--onset", 10, "--offset", 20, "--detection", tmp_path / "results" / "S01"]
         assert run("plot", "traces", file, "-o", tmp_path / "traces.png", *traces) == 0
         assert run("plot", "channels", file, "-o", tmp_path / "channels.pdf") == 0
-        maps = ["--model", tmp_path / "model", "--before", tmp_path / "model", "--term", "time"]
+        maps = ["--model", tmp_path / "model", "--before", tmp_path / "model", "--term", "time", "--windows", 1]
         assert run("plot", "attention", file, "-o", tmp_path / "map.png", *maps) == 0
         for layer in ("2", "-3"):
             assert run("plot", "attention", file, "-o", tmp_path / "x.png", *maps, "--layer", layer) == 1
