@@ -22,7 +22,7 @@ Example: mvpformer calibrate night1.edf day1.edf --model runs/patient/model --pe
 
 def main(arguments: list[str]) -> None:
     """Run the command."""
-    options = command_line().parse_args(arguments)
+    options = command_line().parse_args(common.with_baseline_files(arguments))
     from mvpa_ts.ieeg.detection.calibration import calibrate, load_calibration
 
     if Path(options.output).exists():
@@ -52,7 +52,7 @@ def command_line() -> CommandParser:
     parser.add_argument("--per-day", type=float, required=True, help="false alarms a day, at most")
     parser.add_argument("--confidence", type=float, default=0.9, help="probability that the promise holds")
     parser.add_argument("-o", "--output", required=True, help="file.json for detect --calibration")
-    parser.add_argument("--model", type=common.model_name, default=DEMO, help="as for detect, a baseline too")
+    parser.add_argument("--model", default=DEMO, help="as for detect, a baseline too")
     parser.add_argument("--rules", choices=("szcore", "paper", "none"), default="szcore", help="as for detect")
     parser.add_argument("--channels", default="auto", help="auto (up to 32), all, or names: A1,A2,B3")
     parser.add_argument("--preprocessing", type=common.preprocessing_changes, help="as for detect")

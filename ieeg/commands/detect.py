@@ -38,11 +38,10 @@ Examples: mvpformer detect patient.edf -o results
           mvpformer detect night1.edf night2.edf -o results
           mvpformer detect patient.edf --model runs/patient/model -o results
 
-Baselines go the same way: --model line-length, --model runs/patient/model/regression.json, which finetune wrote beside
-the model, --model brainmaze (the published model of brainmaze-eeg-models, where it is installed). line-length is
+Baselines go the same way: --model line-length, --model regression FILE (the regression.json that finetune wrote beside
+the model), --model brainmaze (the published model of brainmaze-eeg-models, where it is installed). line-length is
 positive where channels change by more than 10 µV from sample to sample at 512 Hz: a rule to compare with, where the
-background is about 5 µV. A stronger one needs the line-length.json beside the
-model, which has the patient's own level.
+background is about 5 µV. A stronger one needs --model line-length FILE, the line-length.json that finetune wrote.
 """
 
 
@@ -63,7 +62,7 @@ class Outcome:
 
 def main(arguments: list[str]) -> None:
     """Run the command."""
-    options = command_line().parse_args(arguments)
+    options = command_line().parse_args(common.with_baseline_files(arguments))
     from mvpa_ts.ieeg.recordings.swec_table import warn_of_missing_subjects
 
     files_of = common.recordings_in(options.recordings)

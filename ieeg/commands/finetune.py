@@ -53,7 +53,7 @@ DIR receives checkpoints/last.ckpt; csv/ and tensorboard/, each with a folder ve
 at the end model/ (safetensors), which 'mvpformer detect --model DIR/model' reads. With --model.method lora it also
 receives adapter/, as peft writes it. Line length, a logistic regression and, where it is installed, brainmaze are
 compared on the same validation segments: a line says which has the highest AUROC, validation.csv the rest, and
-model/line-length.json and model/regression.json are for 'mvpformer detect --model FILE'."""
+model/line-length.json and model/regression.json are for 'mvpformer detect --model regression FILE'."""
 
 
 def main(arguments: list[str]) -> None:

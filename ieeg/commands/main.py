@@ -214,6 +214,26 @@ def names_baseline(model: str) -> bool:
     return model in (LINE_LENGTH, REGRESSION, BRAINMAZE) or model.endswith(".json")
 
 
+def with_baseline_files(arguments: Sequence[str]) -> list[str]:
+    """Let ``--model regression FILE`` and ``--model line-length FILE`` be one option with the value FILE.
+
+    Examples
+    --------
+    >>> with_baseline_files(["a.edf", "--model", "regression", "model/regression.json", "-o", "results"])
+    ['a.edf', '--model', 'model/regression.json', '-o', 'results']
+    """
+    joined: list[str] = []
+    for word in arguments:
+        follows = joined[-2:-1] == ["--model"] and joined[-1] in (REGRESSION, LINE_LENGTH)
+        follows = follows or joined[-1:] in ([f"--model={REGRESSION}"], [f"--model={LINE_LENGTH}"])
+        # A name without a file stays, and the command says what is missing.
+        if follows and word.endswith(".json"):
+            joined[-1] = f"--model={word}" if "=" in joined[-1] else word
+        else:
+            joined.append(word)
+    return joined
+
+
 # Types of options. A wrong value is a CommandError, which argparse lets through: its own message would not say what is
 # wrong with the value.
 
@@ -226,15 +246,6 @@ def unit(text: str) -> str:
         microvolts(text)
     except ValueError as error:
         raise CommandError(f"--{error}") from None
-    return text
-
-
-def model_name(text: str) -> str:
-    """A value of --model."""
-    if text == REGRESSION:
-        raise CommandError(
-            f"--model {REGRESSION} is a file that finetune wrote: name it, runs/patient/model/regression.json"
-        )
     return text
 
 
@@ -295,7 +306,6 @@ def add_detector_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that a detection and a stream share."""
     parser.add_argument(
         "--model",
-        type=model_name,
         default=DEMO,
         help=f"folder of a finetuned model, {HUB_PREFIX}OWNER/NAME, or {DEMO}: the small detector of the package",
     )

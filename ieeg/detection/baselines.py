@@ -327,7 +327,7 @@ def load_baseline(name: str | Path) -> Baseline:
         return Brainmaze()
     if name == REGRESSION:
         raise ValueError(
-            "the regression needs the file that finetune wrote, such as runs/patient/model/regression.json"
+            "the regression needs a file that finetune wrote: --model regression runs/patient/model/regression.json"
         )
     path = Path(name)
     if not path.is_file():
@@ -410,7 +410,7 @@ class BaselineDetector(Detector):
         # No number of the file scales it, so that a strong background is one long seizure.
         if isinstance(self.baseline, LineLength) and share > 0.5:
             limit = self.baseline.level * self.threshold / (1.0 - self.threshold)
-            level = "the level of the patient (--model with the line-length.json that finetune wrote) or "
+            level = "the level of the patient (--model line-length, with the file that finetune wrote) or "
             segments.recording.warn(
                 f"{segments.recording.name}: {share:.0%} of the segments "
                 f"{'outside of its seizures ' if detection.reference else ''}are positive. Unless the file is "

@@ -3,7 +3,6 @@
 import json
 import sys
 import warnings
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -156,35 +155,36 @@ def test_brainmaze_goes_the_way_of_a_detector(monkeypatch):
 
 
 class TestCommand:
-    def detect(self, tmp_path, model):
+    def detect(self, tmp_path, *model):
         file = tmp_path / "night.edf"
         if not file.exists():
             write_edf(recording(5, 20), file)
-        return main(["detect", str(file), "--model", model, "--rules", "none", "-o", str(tmp_path / "results")])
+        return main(["detect", str(file), "--model", *model, "--rules", "none", "-o", str(tmp_path / "results")])
 
     def test_line_length_and_regression_write_the_same_files_as_a_model(self, tmp_path):
         line_length, regression = fitted(recording(0, 20), recording(1, 30))
         line_length.save(tmp_path / "line-length.json")
         regression.save(tmp_path / "regression.json")
-        for model in ("line-length", str(tmp_path / "line-length.json"), str(tmp_path / "regression.json")):
-            assert self.detect(tmp_path, model) == 0
+        for model in (["line-length"], ["line-length", "line-length.json"], ["regression", "regression.json"]):
+            model = [str(tmp_path / word) if word.endswith(".json") else word for word in model]
+            assert self.detect(tmp_path, *model) == 0
             results = tmp_path / "results" / "night"
-            assert json.loads((results / "run.json").read_text())["model"]["model"]["baseline"] == Path(model).stem
-            assert f"the baseline {Path(model).stem}, no network" in (results / "report.html").read_text()
+            assert json.loads((results / "run.json").read_text())["model"]["model"]["baseline"] == model[0]
+            assert f"the baseline {model[0]}, no network" in (results / "report.html").read_text()
             (results / "probabilities.store").unlink()
         assert "20.000" in (results / "events.tsv").read_text()
 
     @pytest.mark.parametrize(
         ("model", "message"),
         [
-            ("regression", "regression is a file that finetune wrote: name it"),
-            ("nowhere.json", "there is no file nowhere.json of a baseline"),
-            ("brainmaze", "pip install brainmaze-eeg-models"),
+            (["regression"], "the regression needs a file that finetune wrote"),
+            (["regression", "nowhere.json"], "there is no file nowhere.json of a baseline"),
+            (["brainmaze"], "pip install brainmaze-eeg-models"),
         ],
     )
     def test_what_is_missing_is_named(self, tmp_path, capsys, monkeypatch, model, message):
         monkeypatch.setattr("mvpa_ts.ieeg.detection.baselines.brainmaze_installed", lambda: False)
-        assert self.detect(tmp_path, model) == 1
+        assert self.detect(tmp_path, *model) == 1
         assert message in capsys.readouterr().err
 
     def test_the_other_settings_of_a_store_are_refused(self, tmp_path, capsys):
