@@ -36,6 +36,12 @@ def fitted(X: Any, y: np.ndarray, **changes: Any) -> MVPAClassifier:
     return MVPAClassifier(**changed(SMALL, changes)).fit(X, y)
 
 
+@pytest.fixture(scope="module")
+def learnt() -> MVPAClassifier:
+    """A classifier that was trained until it tells the two classes apart."""
+    return fitted(*waves(), max_steps=30)
+
+
 def test_every_kind_of_panel_gives_the_same():
     X, y = waves()
     expected = fitted(X, y).predict_proba(X)
@@ -45,9 +51,9 @@ def test_every_kind_of_panel_gives_the_same():
     np.testing.assert_allclose(expected.sum(1), 1.0, rtol=1e-6)
 
 
-def test_learns_and_keeps_the_kind_of_label():
+def test_learns_and_keeps_the_kind_of_label(learnt):
     X, y = waves()
-    assert fitted(X, y, max_steps=30).score(X, y) == 1.0
+    assert learnt.score(X, y) == 1.0
     numbers = np.where(y == "slow", 7, -2)
     found = fitted(X, numbers, max_steps=30).predict(X)
     assert found.dtype == numbers.dtype
@@ -134,12 +140,11 @@ class TestClassWeight:
 
 
 class TestEmbedding:
-    def test_one_row_a_series_that_tells_the_classes_apart(self):
+    def test_one_row_a_series_that_tells_the_classes_apart(self, learnt):
         X, y = waves()
-        classifier = fitted(X, y, max_steps=30)
-        embedding = classifier.embed(frames(X))
+        embedding = learnt.embed(frames(X))
         assert embedding.shape[0] == len(X)
-        assert np.array_equal(embedding, classifier.embed(X))
+        assert np.array_equal(embedding, learnt.embed(X))
         centres = np.stack([embedding[y == label].mean(0) for label in ("slow", "quick")])
         nearest = ((embedding[:, None] - centres) ** 2).sum(2).argmin(1)
         assert (np.array(["slow", "quick"])[nearest] == y).mean() > 0.9

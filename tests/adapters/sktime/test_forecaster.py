@@ -269,7 +269,7 @@ class TestExogenous:
     def test_what_is_known_ahead_is_used(self):
         X = pd.DataFrame({"x": np.random.default_rng(1).normal(size=240)})
         y = pd.DataFrame({"y": 5 + 3 * X["x"]})
-        changes = {"max_steps": 150, "dropout": 0.0, "network": {"head_dropout": 0.0}}
+        changes = {"max_steps": 60, "learning_rate": 0.01, "dropout": 0.0, "network": {"head_dropout": 0.0}}
         with_x = fitted(y[:-4], range(1, 5), X[:-4], **changes).predict(X=X[-4:])
         without = fitted(y[:-4], range(1, 5), **changes).predict()
         truth = y[-4:].to_numpy()
@@ -411,7 +411,7 @@ class TestBounded:
         for share in np.linspace(0.65, 0.85, 8):
             y = waves(columns=1)
             y = y.clip(lower=y.quantile(share), axis=1)
-            forecast = fitted(y, bounded=True, max_steps=30, learning_rate=0.1).predict_quantiles(alpha=[0.25])
+            forecast = fitted(y, bounded=True, max_steps=10, learning_rate=0.1).predict_quantiles(alpha=[0.25])
             above += [*(forecast.to_numpy() - y.to_numpy().min()).ravel()]
         assert min(above) == 0.0
 
