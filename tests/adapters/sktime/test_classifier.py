@@ -75,12 +75,11 @@ class TestLengthsAndGaps:
         alone = np.concatenate([classifier.predict_proba([frame]) for frame in ragged])
         np.testing.assert_allclose(alone, together, atol=2e-6)
 
-    def test_shorter_and_longer_series_than_in_fit(self):
-        X, y = waves()
-        classifier = fitted(X, y)
+    def test_shorter_and_longer_series_than_in_fit(self, learnt):
+        _, y = waves()
         longer = frames(waves(steps=75)[0])
         for panel in (longer, [frame[:1] for frame in longer], [longer[0][:2], longer[1]]):
-            probabilities = classifier.predict_proba(panel)
+            probabilities = learnt.predict_proba(panel)
             assert np.isfinite(probabilities).all()
             assert len(probabilities) == len(panel)
         assert np.isfinite(fitted([frame[:2] for frame in longer], y).predict_proba(longer)).all()
@@ -162,17 +161,16 @@ class TestEmbedding:
 
 
 class TestBadInput:
-    def test_other_channels(self):
-        X, y = waves()
+    def test_other_channels(self, learnt):
+        X, _ = waves()
         with pytest.raises(ValueError, match="X must have the 3 channels of fit, got 2 in series 0"):
-            fitted(X, y).predict(X[:, :2])
+            learnt.predict(X[:, :2])
 
-    def test_one_series_without_the_axis_of_series(self):
-        X, y = waves()
-        with pytest.raises(
-            ValueError, match=r"got 1 in series 0; one series of 3 channels is an array \(1, 3, steps\)"
-        ):
-            fitted(X, y).predict(X[0])
+    def test_one_series_without_the_axis_of_series(self, learnt):
+        X, _ = waves()
+        message = r"got 1 in series 0; one series of 3 channels is an array \(1, 3, steps\)"
+        with pytest.raises(ValueError, match=message):
+            learnt.predict(X[0])
 
     @pytest.mark.parametrize("missing", [np.nan, None])
     def test_a_missing_label(self, missing):
@@ -195,12 +193,11 @@ class TestBadInput:
             fitted(X, y)
 
     @pytest.mark.parametrize("empty", [np.zeros((0, 3, 30)), []], ids=["array", "list"])
-    def test_empty_panel(self, empty):
-        X, y = waves()
+    def test_empty_panel(self, empty, learnt):
         with pytest.raises(ValueError, match="X must hold at least one series, got none"):
-            fitted(empty, y[:0])
+            fitted(empty, np.array([]))
         with pytest.raises(ValueError, match="X must hold at least one series, got none"):
-            fitted(X, y).predict(empty)
+            learnt.predict(empty)
 
     @pytest.mark.parametrize(
         ("changes", "message"),
@@ -256,8 +253,8 @@ def test_parameters_may_be_numbers_of_numpy(tmp_path):
     assert MVPAClassifier.from_files(tmp_path).fitted_.config == classifier.fitted_.config
 
 
-def test_damaged_files_of_classes_are_named(tmp_path):
-    fitted(*waves()).to_files(tmp_path)
+def test_damaged_files_of_classes_are_named(tmp_path, learnt):
+    learnt.to_files(tmp_path)
     for text, message in (
         ('{"classes": ["slow"], "dtype": "<U5"}', "must hold the 2 classes of the network"),
         ('{"classes": ["slow", "quick"], "dtype": "?5"}', "must hold classes of one numpy dtype"),
