@@ -146,11 +146,6 @@ class PanelModel(HostOverrides):
         for argument, least in (("random_seed", 0), ("num_lr_decays", -1), ("early_stop_patience_steps", -1)):
             if kwargs.get(argument) is not None:
                 check_whole(least, **{argument: kwargs[argument]})
-        if (batches := kwargs.get("accumulate_grad_batches", 1)) != 1:
-            raise ValueError(
-                f"accumulate_grad_batches must be left out, got {batches!r}: neuralforecast gives Lightning epochs of "
-                "one batch, and a step follows each. Give a larger windows_batch_size"
-            )
         size = kwargs.get("inference_windows_batch_size", 1)
         check_whole(inference_windows_batch_size=abs(size) if isinstance(size, int) else size)  # the host's −1 is all
         # The host would seed the whole process.
@@ -266,12 +261,9 @@ class PanelModel(HostOverrides):
         self.network.train()  # a pretrained one was loaded for forecasts
         lookback = 1 if self.start_padding_enabled else self.input_size
         panel.check_length(val_size, test_size, lookback, self.h)
-        before = self._fitted_series or FittedSeries(None, [], [])
-        last = panel.warn_of_rows_seen(test_size, before.names, before.last)
+        last = panel.warn_of_rows_seen(test_size, self._fitted_series)
         with OwnRandomState(self.random_seed):
-            self._prepare(panel, lookback)
-        assert self._fitted_series is not None
-        self._fitted_series = replace(self._fitted_series, last=last)
+            self._prepare(panel, lookback, last)
         if isinstance(self.loss, (IQLoss, HuberIQLoss)):
             self.loss.has_predicted = False  # else it would train on the quantile of the last prediction alone
         try:
@@ -372,14 +364,14 @@ class PanelModel(HostOverrides):
         """Columns that are known ahead, without categories, which have no size, and without positions in a cycle."""
         return [name for name in self.futr_exog_list if name not in (*self.cat_exog_list, self.cycle_column)]
 
-    def _prepare(self, panel: Panel, lookback: int) -> None:
-        """Note the series of a panel to train on, and get the network ready for them."""
+    def _prepare(self, panel: Panel, lookback: int, last: Any) -> None:
+        """Note the series of a panel to train on, and its last date, and get the network ready for them."""
         order = self._order_of(panel.names, len(panel), panel)
         features = self._feature_scales(panel)
         names = None if panel.names is None else [plain(name) for name in panel.names]
         units = panel.units().tolist()
         scaled = panel.index is not None and panel.index.scaled
-        self._fitted_series = FittedSeries(names, units, order, features, scaled)
+        self._fitted_series = FittedSeries(names, units, order, features, scaled, last)
         self._fitted_index = panel.index
         self._view = self._view_of(panel)
         # Of a loss in the units of the series.
@@ -401,8 +393,7 @@ class PanelModel(HostOverrides):
                     f"{listed(list(map(repr, self._names(None, count))))}, since this host hands on no names: give it "
                     "series in that order, in darts series[sorted(series.components)]"
                 )
-        if self._view.order.device != device:
-            self._view = self._view.to(device)
+        self._view = self._view.to(device)
         return self._view
 
     def _view_of(self, panel: Panel | None, count: int = 0) -> PanelView:
@@ -420,12 +411,10 @@ class PanelModel(HostOverrides):
 
     def _order_of(self, names: list[Any] | None, count: int, panel: Panel | None) -> list[int]:
         """The host's series in the order that the network shall see."""
-        book, fitted = self._book, self._fitted_series
-        if book.order == CORRELATION and fitted is not None and (panel is None or not panel.fitting):
-            # Attention was trained in that order, and rows to forecast from may be too few to find it again.
-            same_series = fitted.rows(names, count) == list(range(len(fitted.order)))
-            if same_series:
-                return fitted.order
+        book, fitted = self._book, None if panel is not None and panel.fitting else self._fitted_series
+        # Attention was trained in that order, and rows to forecast from may be too few to find it again.
+        if book.order == CORRELATION and fitted and fitted.rows(names, count) == list(range(len(fitted.order))):
+            return fitted.order
         names = self._names(names, count)
         if isinstance(book.order, list) and len(book.order) != count:
             raise ValueError(

@@ -111,12 +111,6 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
     # What `predict` was not told it takes from the fit.
     usual = {"id_col": "unique_id", "time_col": "ds", "target_col": "y"}
     columns = {name: given.get(name, getattr(host, name, column)) for name, column in usual.items()}
-    if (given.get("h") or host.h) < host.h:
-        keys = [columns["id_col"], *["cutoff"] * (call.__name__ == "cross_validation")]
-        raise ValueError(
-            f"h must be at least that of the models ({host.h}), got {given['h']}: leave h out, and keep the first rows "
-            f"of each forecast, .groupby({keys}).head({given['h']})"
-        )
     _check_aliases(host, [*columns.values(), "cutoff"])
     for argument in _ARGUMENTS:
         if isinstance(frame := given.get(argument), DataFrame):

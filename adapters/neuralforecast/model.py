@@ -80,6 +80,8 @@ RENAMED = {
     "attn_dropout": "attention_dropout",
     "use_norm": "normalise",
     "cycle_per_series": "per_channel",
+    # The host makes each batch an epoch, and Lightning takes a step after each.
+    "accumulate_grad_batches": "batch_size",
 }
 
 
@@ -398,14 +400,14 @@ class MVPA(PanelModel):
                   "cycle in per_channel": "cycle" in self.network.config.per_channel}  # fmt: skip
         return [name for name, value in chosen.items() if value]
 
-    def _prepare(self, panel: Panel, lookback: int) -> None:
+    def _prepare(self, panel: Panel, lookback: int, last: Any) -> None:
         """Start the network in closed form and set its bounds, as far as the options ask for it."""
         settings, before = self._training.settings, self._fitted_series
         if before is None:  # else the cycle may be learnt already
             panel.warn_of_long_cycle(self.cycle_column, self.network.config.cycle_length)
         else:
             self._keep_vectors(before.rows(panel.names, len(panel)), len(panel))
-        super()._prepare(panel, lookback)
+        super()._prepare(panel, lookback, last)
         if before is not None:
             self._keep_effects(before)
         # Bounds and the closed-form start belong to single series, so they follow the network's order.
@@ -538,7 +540,7 @@ def check_names(names: Iterable[str], maker: Callable[..., Any]) -> None:
     """Raise TypeError for an argument that nobody takes; the host would say so only when it trains."""
     takers = (maker, BaseModel.__init__, pl.Trainer.__init__)
     arguments = {name for taker in takers for name in inspect.signature(taker).parameters} - {"self"}
-    strange = [name for name in names if name not in arguments]
+    strange = [name for name in names if name in RENAMED or name not in arguments]
     refuse_fields(strange, (NETWORK, TRAINING), RENAMED)
     if strange:
         hint = meant(strange[0], arguments)

@@ -45,7 +45,7 @@ def covariate_effects(x: Tensor, mask: Tensor, future: Tensor) -> Tensor:
     L = x.shape[1]
     values, first = filled(x.double(), mask)
     z, _, scale = standardised(values, mask)
-    features = _features(future.double(), mask, first)
+    features = _features(future.double(), L, first, mask.sum(1))
     lags = _own_lags(z, first)
     furthest = lags.amax(1, keepdim=True)
     step = torch.arange(L, device=x.device)
@@ -59,11 +59,10 @@ def covariate_effects(x: Tensor, mask: Tensor, future: Tensor) -> Tensor:
     return ((features @ weights[..., None])[..., 0] * (share * usable)[:, None] * scale).to(x.dtype)
 
 
-def _features(future: Tensor, mask: Tensor, first: Tensor) -> Tensor:
+def _features(future: Tensor, L: int, first: Tensor, rows: Tensor) -> Tensor:
     """Each covariate, its square and earlier values of both, [N, L + h, F]; zero where a series has too few rows."""
-    L, rows = mask.shape[1], mask.sum(1)
     past = future[:, :L]
-    own = (torch.arange(L, device=mask.device) >= first[:, None]).double()[..., None]  # before are those of others
+    own = (torch.arange(L, device=first.device) >= first[:, None]).double()[..., None]  # before are those of others
     count = own.sum(1, keepdim=True)
     # What stays the same says nothing, and must take no room from the others' earlier values.
     varied = (past != past[:, :1]).any(1)
@@ -80,9 +79,8 @@ def _features(future: Tensor, mask: Tensor, first: Tensor) -> Tensor:
     # Features that no series has would only be solved for.
     curves = torch.cat([u[..., varied.any(0)], (squares * (room >= 1))[..., varied.any(0)]], 2)
     lags = LAGS if (room >= LAGS).any() else 1
-    earlier = [torch.cat([curves[:, :1].expand(-1, lag, -1), curves[:, : curves.shape[1] - lag]], 1)
-               for lag in range(1, lags)]  # fmt: skip
-    return torch.cat([curves, *(each * (room >= LAGS) for each in earlier)], 2)
+    longer = curves * (room >= LAGS)
+    return torch.cat([curves, *(_lagged(longer, torch.full_like(first, lag)) for lag in range(1, lags))], 2)
 
 
 def _own_lags(z: Tensor, first: Tensor) -> Tensor:
@@ -121,11 +119,10 @@ def _fitted(white: Tensor, features: Tensor, counted: Tensor) -> tuple[Tensor, T
     """Weights of the features [N, F], and the share of the effect that holds out of the sample [N]."""
     L = white.shape[1]
     total = counted.sum(1, keepdim=True).clamp(min=1.0)
-    used = (features != 0.0).any(1).sum(1).clamp(min=1)
     centre = (features * counted[..., None]).sum(1, keepdim=True) / total[..., None]
     features = (features - centre) * counted[..., None]
     white = (white - (white * counted).sum(1, keepdim=True) / total) * counted
-    size = (features.square().sum((1, 2)) / used).clamp(min=1e-9)
+    size = (features.square().sum((1, 2)) / features.any(1).sum(1).clamp(min=1)).clamp(min=1e-9)
     gram, cross = features.mT @ features, features.mT @ white[..., None]
     effects, predictions = [], []
     for penalty in PENALTIES:

@@ -33,6 +33,7 @@ from mvpa_ts.forecasting.pretrained.layout import layout
 from mvpa_ts.forecasting.pretrained.power_transform import PowerTransform
 from mvpa_ts.forecasting.pretrained.running_totals import added_up, signs_of_totals, with_steps
 from mvpa_ts.forecasting.pretrained.seasons import checked_season, with_year
+from mvpa_ts.forecasting.pretrained.simple_forecasts import filled
 from mvpa_ts.forecasting.quantiles import pinball_loss, rounded_as_counted
 from mvpa_ts.learning_rates import parameter_groups
 from mvpa_ts.random_state import OwnRandomState
@@ -271,21 +272,16 @@ def _effects(x: Tensor, mask: Tensor, future: Tensor, horizon: int, names: Seque
             "that ends earlier is a past one"
         )
     # What lies before a series begins is padding, which is not among its values.
-    begun = F.pad(mask.cummax(1).values, (0, 0, 0, horizon), value=True)
-    finite = future.isfinite() & begun[..., None]
+    finite = future.isfinite() & F.pad(mask.cummax(1).values, (0, 0, 0, horizon), value=True)[..., None]
     rows = mask & finite[:, :L].all(3)
-    past, seen = future[:, :L], finite[:, :L]
-    mean = past.masked_fill(~seen, 0.0).sum(1, keepdim=True) / seen.sum(1, keepdim=True).clamp(min=1)
-    # A mean of equal values may be rounded to another one, and they would seem to vary.
-    lowest, highest = (past.masked_fill(~seen, end) for end in (torch.inf, -torch.inf))
-    lowest, highest = lowest.amin(1, keepdim=True), highest.amax(1, keepdim=True)
-    future = torch.where(finite, future, torch.where(lowest == highest, lowest, mean))
+    # Not their mean, which of equal values may be rounded to another one: they would seem to vary.
+    by_series = [tensor.permute(0, 2, 3, 1).flatten(0, 2) for tensor in (future, finite)]
+    future = filled(*by_series)[0].unflatten(0, (B, C, -1)).permute(0, 3, 1, 2)
     if names is not None:
         _warn_of_range(future, L, names)
     begin = int(mask.any(2).any(0).to(torch.uint8).argmax())
     values, rows, series = (tensor[:, begin:].transpose(1, 2).flatten(0, 1) for tensor in (x, rows, future))
-    effects = covariate_effects(values, rows, series).unflatten(0, (B, C)).mT
-    return F.pad(effects, (0, 0, begin, 0))
+    return F.pad(covariate_effects(values, rows, series).unflatten(0, (B, C)).mT, (0, 0, begin, 0))
 
 
 def _warn_of_range(future: Tensor, length: int, names: Sequence[str]) -> None:

@@ -76,6 +76,11 @@ def test_bad_arguments_are_named(options: dict, message: str, tiny: Callable):
         ({"mixing_heads": 4}, TypeError, 'mixing_heads is no argument of its own: give network={"mixing_heads": …}'),
         ({"stride": 4}, TypeError, 'stride is no argument of its own: give network={"patch_stride": …}'),
         ({"ridge": 0.1}, TypeError, 'ridge is no argument of its own: give training={"ridge": …}'),
+        (
+            {"accumulate_grad_batches": 4},
+            TypeError,
+            "the number of windows in a step is the argument windows_batch_size",
+        ),
         ({"dim": 4}, TypeError, "dim is no argument of its own: it is the argument hidden_size"),
         ({"network": {"dim": 4}}, ValueError, "network must not hold 'dim': it is the argument hidden_size"),
         ({"network": {"num_channels": 4}}, ValueError, "it follows from the argument n_series"),
