@@ -412,7 +412,7 @@ class Panel:
             )
         number = row - int(self.dataset.indptr[series])
         index = None if self.index is None else self.index.with_appended()
-        dates = [] if index is None or index.dates is None else index.dates[series]
+        dates: Any = [] if index is None or index.dates is None else index.dates[series]
         where = f"at {shown(dates[number])}" if number < len(dates) else f"in its row {number}"
         ahead = not self.fitting and self.appended is not None and row >= self.dataset.indptr[series + 1] - self.unseen
         frames = "df and val_df" if validated else "futr_df" if ahead else "df"
