@@ -62,7 +62,7 @@ class FittedSeries:
         Few rows show a mean and a deviation badly. Where the new series could be of the training's kind, both are drawn
         to what is usual there, as far as they vary more than those of the training do (James and Stein, 1961).
         """
-        trained, shown = (given[np.isfinite(given).all(1)] for given in (np.array(self.units), here))
+        trained, shown = (units[np.isfinite(units).all(1)] for units in (np.array(self.units), here))
         if len(trained) < _LEAST_SERIES or not len(shown):
             return here
         usual, spread = trained[:, 0].mean(), np.exp(np.log(trained[:, 1]).mean())
@@ -435,22 +435,22 @@ class PanelModel(HostOverrides):
 
     def _set_book(self, channel_order: Any, channel_positions: Any, n_series: int | None) -> None:
         """Check and keep an order and positions, as plain values that are saved; None keeps those of before."""
-        given = SeriesBook.checked(channel_order, channel_positions, words=SERIES, id_column="unique_id")
-        if isinstance(given.order, list) and n_series is not None and len(given.order) != n_series:
+        book = SeriesBook.checked(channel_order, channel_positions, words=SERIES, id_column="unique_id")
+        if isinstance(book.order, list) and n_series is not None and len(book.order) != n_series:
             raise ValueError(
-                f"channel_order must name each of the {n_series} series (n_series) once, got {len(given.order)}: "
-                f"{given.order}"
+                f"channel_order must name each of the {n_series} series (n_series) once, got {len(book.order)}: "
+                f"{book.order}"
             )
         before: SeriesBook | None = getattr(self, "_book", None)
-        if before is not None and given.positions is not None and given.position_size != before.position_size:
+        if before is not None and book.positions is not None and book.position_size != before.position_size:
             raise ValueError(
                 f"channel_positions must have {before.position_size} coordinates for each series, like those of the "
-                f"model, got {given.position_size}"
+                f"model, got {book.position_size}"
             )
-        before = before or given
+        before = before or book
         self._book = SeriesBook(
-            before.order if given.order is None else given.order,
-            before.positions if given.positions is None else given.positions,
+            before.order if book.order is None else book.order,
+            before.positions if book.positions is None else book.positions,
             SERIES,
         )
         self.hparams.update(channel_order=self._book.order, channel_positions=self._book.pairs)

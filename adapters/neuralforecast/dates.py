@@ -38,14 +38,14 @@ class FrameIndex:
         # Without dates of both there is nothing to check, but names still hold.
         if self.appended is None or self.dates is None or self.appended.dates is None:
             return self
-        dates = [np.concatenate(both) for both in zip(self.dates, self.appended.dates, strict=True)]
+        dates = [np.concatenate(pair) for pair in zip(self.dates, self.appended.dates, strict=True)]
         return replace(self, dates=dates, appended=None)
 
     def same_rows(self, other: FrameIndex | None) -> bool:
         """Whether another frame has the same series at the same dates."""
         if other is None or self.dates is None or other.dates is None or self.names != other.names:
             return False
-        return all(np.array_equal(*both) for both in zip(self.dates, other.dates, strict=True))
+        return all(np.array_equal(*pair) for pair in zip(self.dates, other.dates, strict=True))
 
 
 def check_twice(argument: str, index: FrameIndex) -> None:
@@ -84,8 +84,8 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
     all_dates = index.dates if last_rows is None else [dates[-last_rows:] for dates in index.dates]
     grid = np.unique(np.concatenate(all_dates))
     jump = jump_of(grid, index.freq)
-    given = _written(index.freq, index)
-    fact = f"the dates of df do not follow freq={given}: {jump}. neuralforecast counts each row as one step."
+    written = _written(index.freq, index)
+    fact = f"the dates of df do not follow freq={written}: {jump}. neuralforecast counts each row as one step."
     if jump is not None and (other := other_frequency(grid, index.freq)) is not None:
         # What pandas infers is no word of polars.
         tells = other and (type(other) is pd.DateOffset or not index.polars)
@@ -96,7 +96,7 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
             first = f"pl.col({name!r}).dt.truncate('1mo')" if index.polars else f"df[{name!r}].dt.to_period('M')"
             first += "" if index.polars else ".dt.to_timestamp()"
             to_set = f"freq={month!r} and take {first} for dates: some months lack this day, so no freq has them"
-        advice = f"The models were fitted to freq={given}: give such rows." if last_rows else f"Set {to_set}."
+        advice = f"The models were fitted to freq={written}: give such rows." if last_rows else f"Set {to_set}."
         # The forecast's dates would be wrong; a few dates alone may as well have gaps.
         if len(grid) >= 8 and (late or (other and on_steps(grid, other))):
             raise ValueError(f"{fact} {advice}")

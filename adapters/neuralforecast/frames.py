@@ -119,10 +119,10 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
         _check_ahead(host, given["futr_df"], given.get("df"), given.get("h"))
     widths = getattr(host, "_cs_df", None) if given.get("level") or given.get("quantiles") else None
     if call.__name__ == "predict" and widths is not None and given.get("df") is not None:
-        known, ids = (list(dict.fromkeys(frame[columns["id_col"]])) for frame in (widths, given["df"]))
-        if {*known} != {*ids}:  # the host would take the widths of others
+        shared_ids, ids = (list(dict.fromkeys(frame[columns["id_col"]])) for frame in (widths, given["df"]))
+        if {*shared_ids} != {*ids}:  # the host would take the widths of others
             raise ValueError(
-                f"df must have the series whose errors prediction_intervals read in the fit, {listed(known)}, got "
+                f"df must have the series whose errors prediction_intervals read in the fit, {listed(shared_ids)}, got "
                 f"{listed(ids)}: fit with these, or without prediction_intervals"
             )
     if host._fitted and (sizes := [size for size in ("n_paths", "h") if isinstance(given.get(size), Integral)]):
@@ -131,8 +131,8 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
         check_memory(sizes[0], given[sizes[0]], len(ids) * (ahead if sizes[0] == "h" else 100 * host.h))
     # A cross-validation that fits anew asks `predict`, one that does not asks its models for nothing.
     own_quantiles = given.get("refit") or call.__name__ in ("simulate", "explain")
-    asked = {} if own_quantiles else losses.asked_levels(given.get("level"), given.get("quantiles"))
-    answers = list(_answers(host, asked, handed_on="refit" not in signature.parameters)) if asked else []
+    levels = {} if own_quantiles else losses.asked_levels(given.get("level"), given.get("quantiles"))
+    answers = list(_answers(host, levels, handed_on="refit" not in signature.parameters)) if levels else []
     # It takes rows and scalers first, which `predict` would read.
     with ExitStack() as kept, unchanged_if_refused(host), temporarily(host, categories_before=host.categorical_vocab_):
         for model in filter(_is_own, host.models):
@@ -207,7 +207,7 @@ def _answered(table: Any, columns: list[str], levels: list[float], wanted: dict[
     values = quantiles_at(torch.from_numpy(trained[:, order]).double(), sorted(levels), list(wanted.values()))
     table = processing.assign_columns(table, list(wanted), values.numpy().astype(trained.dtype))
     replaced = {columns[0]: list(wanted), **dict.fromkeys(columns[1:], ())}
-    names = [name for each in table.columns for name in replaced.get(each, () if each in wanted else [each])]
+    names = [name for column in table.columns for name in replaced.get(column, () if column in wanted else [column])]
     return table[names]
 
 

@@ -319,8 +319,8 @@ def _encoded_known(encode: Method, host: NeuralForecast, df: Any) -> Any:
     for column in {*host.categorical_vocab_} & {*df.columns}:
         if isinstance(getattr(df[column], "dtype", None), pd.CategoricalDtype):  # the host writes numbers into it
             df = df.assign(**{column: df[column].astype(object)})
-        known = host.categorical_vocab_[column]
-        if new := [value for value in pd.Series(df[column].unique()).dropna() if value not in known]:
+        vocabulary = host.categorical_vocab_[column]
+        if new := [value for value in pd.Series(df[column].unique()).dropna() if value not in vocabulary]:
             warn(
                 f"column {column!r} has categories that the fit did not have, {listed(list(map(repr, new)))}: they "
                 "are read as unknown. Fit with rows of them, or mend their spelling"

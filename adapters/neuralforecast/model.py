@@ -508,8 +508,8 @@ class MVPA(PanelModel):
             view.inputs["series"] = torch.tensor(rows)[view.order]
         if self._reads_units and fitted is not None and (panel is not None or -1 not in rows):
             # A series that was not in training has its units from its rows in the panel at hand.
-            here = fitted.units_of_new(panel.units()).tolist() if panel is not None and -1 in rows else []
-            units = [here[i] if row < 0 else fitted.units[row] for i, row in enumerate(rows)]
+            new_units = fitted.units_of_new(panel.units()).tolist() if panel is not None and -1 in rows else []
+            units = [new_units[i] if row < 0 else fitted.units[row] for i, row in enumerate(rows)]
             view.inputs["units"] = torch.tensor(units)[view.order]
         return view
 

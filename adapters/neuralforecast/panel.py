@@ -229,18 +229,18 @@ class Panel:
             return
         observed = [rows[: len(rows) - self.unseen] for rows in np.split(self._available, self.dataset.indptr[1:-1])]
         # Rows before the first value only fill the table up.
-        rows = np.array([len(each) - np.argmax(each) for each in observed])
-        seen = np.array([each[-lookback:].sum() for each in observed])
+        rows = np.array([len(series) - np.argmax(series) for series in observed])
+        read = np.array([series[-lookback:].sum() for series in observed])
         trained = {} if already is None else dict(zip(already.names, already.dates or [], strict=False))
         usual = np.array([len(trained.get(name, ())) or lookback for name in self.index.names])
         fewer = (rows < usual) & (not self.index.same_rows(already))
-        if len(short := np.flatnonzero((2 * seen < lookback) & (fewer | (rows >= lookback)))):
+        if len(short := np.flatnonzero((2 * read < lookback) & (fewer | (rows >= lookback)))):
             warn(
                 f"series {self._series(short.tolist())} of df should have values in the last {lookback} rows "
-                f"(input_size), which the model was trained to read, got {seen[short].min()}: its forecast rests on "
+                f"(input_size), which the model was trained to read, got {read[short].min()}: its forecast rests on "
                 "little. Give more rows, or fit a model with a smaller input_size"
             )
-        gaps = np.array([np.argmax(each[::-1]) for each in observed])
+        gaps = np.array([np.argmax(series[::-1]) for series in observed])
         if len(late := np.setdiff1d(np.flatnonzero(gaps > horizon), short)):
             warn(
                 f"series {self._series(late.tolist())} of df should lack values in at most the last {horizon} rows "

@@ -421,24 +421,24 @@ class MVPAForecaster(DictOptions, Pretraining):
 
         steps, fitted = frames.steps_ahead(fh, self.cutoff, self._frequency), self.fitted_
         if isinstance(fitted, ShippedForecaster):  # its network forecasts any horizon at any levels
-            covariates, asked = tuple(self._features or ()), tuple(sorted(set(alpha)))
-            fitted = replace(fitted, horizon=int(steps.max()), covariates=covariates, asked=asked)
+            covariates, levels = tuple(self._features or ()), tuple(sorted(set(alpha)))
+            fitted = replace(fitted, horizon=int(steps.max()), covariates=covariates, asked=levels)
         horizon = fitted.horizon
         if steps.max() > horizon:
             raise ValueError(f"fh must not go past the {horizon} steps of fit, got step {steps.max()}")
         ahead = frames.index_ahead(self.cutoff, self._frequency, horizon)
         index = ahead[steps - 1]
-        known: pd.DataFrame | None = self._cur_X
+        rows: pd.DataFrame | None = self._cur_X
         if X is not None:
             X = frames.columns_of(X, self._features)
-            known = X if known is None else X.combine_first(known)
-        if known is not None and (missing := index.difference(known.index)).size:
+            rows = X if rows is None else X.combine_first(rows)
+        if rows is not None and (missing := index.difference(rows.index)).size:
             raise ValueError(
                 f"X must hold the rows of fh in predict: the forecaster was fitted with columns {self._features}; "
                 f"no row for {list(missing[:3])}"
             )
         y, columns = self._cur_y.loc[: self.cutoff[0]], self._columns
-        quantiles = fitted.predict(self._series(y, known, ahead), self._scaling, columns.channel_inputs)[steps - 1]
+        quantiles = fitted.predict(self._series(y, rows, ahead), self._scaling, columns.channel_inputs)[steps - 1]
         wanted = quantiles_at(torch.from_numpy(quantiles), fitted.levels, alpha).numpy()
         if self.bounded:  # the network's bounds are rounded, and what lies past its levels is extrapolated
             shipped = isinstance(fitted, ShippedForecaster)

@@ -167,16 +167,16 @@ def check_new_rows(y: Any, X: Any = None, seen: pd.DataFrame | None = None) -> N
 
 def check_same_rows(y: Any, X: Any) -> None:
     """Raise ValueError where X lacks a row of y; the host does not say which table lacks it."""
-    rows, given = (getattr(table, "index", None) for table in (y, X))
+    rows, index = (getattr(table, "index", None) for table in (y, X))
     if isinstance(X, np.ndarray) and isinstance(rows, pd.Index) and rows.nlevels == 1 and rows[:1].tolist() != [0]:
         raise ValueError(
             f"X must have the index of y, which begins at {rows[0]}, got an array: take pd.DataFrame(X, index=y.index)"
         )
-    if not isinstance(rows, pd.Index) or not isinstance(given, pd.Index) or rows.nlevels != given.nlevels:
+    if not isinstance(rows, pd.Index) or not isinstance(index, pd.Index) or rows.nlevels != index.nlevels:
         return
-    if len(lacking := rows[~rows.isin(given)]):
+    if len(lacking := rows[~rows.isin(index)]):
         raise ValueError(
-            f"X must have each row of y, got {len(given)} rows and none at {lacking[0]!r}: take X.reindex(y.index), "
+            f"X must have each row of y, got {len(index)} rows and none at {lacking[0]!r}: take X.reindex(y.index), "
             "whose empty cells are interpolated, if its dates are of the kind of those of y"
         )
 
@@ -348,18 +348,18 @@ def check_fh(fh: Any, cutoff: Any) -> None:
     """
     if isinstance(fh, Integral):
         check_memory("fh", int(fh), _BYTES_AHEAD)
-    given = fh.to_pandas() if isinstance(fh, ForecastingHorizon) else fh
-    if not isinstance(given, pd.Index) or not isinstance(cutoff, pd.Index) or not len(given):
+    steps = fh.to_pandas() if isinstance(fh, ForecastingHorizon) else fh
+    if not isinstance(steps, pd.Index) or not isinstance(cutoff, pd.Index) or not len(steps):
         return
-    right = _kind(given) == _kind(cutoff)
-    if isinstance(given, pd.TimedeltaIndex):
+    right = _kind(steps) == _kind(cutoff)
+    if isinstance(steps, pd.TimedeltaIndex):
         right = isinstance(cutoff, (pd.DatetimeIndex, pd.PeriodIndex))
-    elif pd.api.types.is_integer_dtype(given):
+    elif pd.api.types.is_integer_dtype(steps):
         right |= getattr(fh, "is_relative", True)
     if not right:
         raise ValueError(
             f"fh must be steps ahead, or moments of the kind that y has, {cutoff.dtype} such as {cutoff[0]}, got "
-            f"{given.dtype} such as {given[0]}"
+            f"{steps.dtype} such as {steps[0]}"
         )
 
 

@@ -218,9 +218,9 @@ def training_of(parameters: Mapping[str, Any], **others: Any) -> ClassificationT
     check_flags(SimpleNamespace(**parameters), "augment")
     unchanged: dict[str, Any] = {} if parameters["augment"] else {"augmentation": UNCHANGED, "kernel_copies": 0}
     options = panel_groups()[1].checked(parameters["training"])
-    given = {field: parameters[HOST_NAMES.get(field, field)] for field in _TRAINING}
+    settings = {field: parameters[HOST_NAMES.get(field, field)] for field in _TRAINING}
     with host_words(HOST_NAMES):
-        return ClassificationTraining(**given, **unchanged, **options, **others)
+        return ClassificationTraining(**settings, **unchanged, **options, **others)
 
 
 def _check_targets(y: Any, kind: str) -> None:

@@ -127,8 +127,8 @@ def checked_device(name: str) -> str:
         kind = torch.device(name).type
     except (RuntimeError, TypeError) as error:
         raise ValueError(f"device must be a name that torch knows, such as 'cpu' or 'cuda', got {name!r}") from error
-    seen = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not seen.get(kind, True):
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not available.get(kind, True):
         raise ValueError(f"device is {name!r}, but torch finds no such device on this machine: set device='cpu'")
     return name
 
@@ -161,7 +161,7 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
     check_flags(SimpleNamespace(**parameters), "individual", "bounded")
     options = forecaster_groups()[0].checked(parameters["network"])
     # The longest instance of a panel decides, because windows are cut from each.
-    rows, channels = max(len(one.values) for one in series), series[0].values.shape[1]
+    rows, channels = max(len(panel.values) for panel in series), series[0].values.shape[1]
     lookback, sp, features = parameters["input_size"], parameters["sp"], series[0].features
     if lookback is None:
         lookback = max(1, min(max(96, 2 * horizon), (rows - horizon) * 2 // 3))
@@ -191,14 +191,14 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
 
 def warn_of_short_history(y: pd.DataFrame, lookback: int, horizon: int) -> None:
     """Warn of columns with values in less than half of the rows that a network reads, or with none in the last ones."""
-    seen = y.tail(lookback).count()
-    if len(late := seen[(y.tail(horizon + 1).count() == 0) & (2 * seen >= lookback)]):
+    observed = y.tail(lookback).count()
+    if len(late := observed[(y.tail(horizon + 1).count() == 0) & (2 * observed >= lookback)]):
         warn(
             f"y should lack values in at most the last {horizon} rows (the largest fh), got more in "
             f"{listed([repr(name) for name in late.index])}: the network forecasts {horizon} steps from the last value "
             "and takes the next ones to stay as they are. Give the rows, or fit with a larger fh"
         )
-    if len(short := seen[2 * seen < lookback]):
+    if len(short := observed[2 * observed < lookback]):
         warn(
             f"y should have values in the last {lookback} rows, which the network was trained to read, got "
             f"{short.min()} in {listed([repr(name) for name in short.index])}: its forecast rests on little. Give more "

@@ -101,7 +101,7 @@ class Pretraining(BaseForecaster):
         columns = arranged(y, parameters, start)
         series = panel_of(y[columns.names], self.sp)
         if start is None:
-            check_rows(max(len(part.values) for part in series), horizon)
+            check_rows(max(len(instance.values) for instance in series), horizon)
         config = network_config(parameters, series, horizon) if start is None else start.config
         self.pretrained_ = self._train(series, config, self.max_steps, "pretrain", columns, start=start)
         return self

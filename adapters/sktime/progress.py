@@ -22,8 +22,8 @@ def progress_bar(verbose: bool) -> Iterator[Callable[..., None]]:
             shown.close()
             bars[label] = shown.enter_context(tqdm(total=steps, desc=label))
         bars[label].update(step - bars[label].n)
-        known = {name: f"{value:.4f}" for name, value in facts.items() if value is not None}
-        bars[label].set_postfix(known, refresh=False)
+        values = {name: f"{value:.4f}" for name, value in facts.items() if value is not None}
+        bars[label].set_postfix(values, refresh=False)
 
     with shown:
         yield show

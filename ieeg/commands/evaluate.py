@@ -139,14 +139,14 @@ def _left_out(root: Path, folders: Sequence[Path]) -> list[Row]:
     """What `mvpformer detect` left out of the recordings, and the files that it could not read."""
     of_last_run = read_left_out(root)
     rows = [row for row in of_last_run if row[2].startswith(("failed", "of a kind"))]
-    known = {row[0] for row in of_last_run} | {folder.name for folder in folders}
+    listed_names = {row[0] for row in of_last_run} | {folder.name for folder in folders}
     for folder in folders:
         run = read_config(folder / RUN)
-        others = [file for file in run.get("files_left_out", ()) if not {file, stem_of(Path(file))} & known]
+        others = [file for file in run.get("files_left_out", ()) if not {file, stem_of(Path(file))} & listed_names]
         rows += [(file, "", f"left out by the run that wrote {folder}") for file in others]
-        known |= {*others}
-        said = (run["recording"].get(key, ()) for key in ("left_out", "notes"))
-        rows += of_recording(folder.name, run["channels"]["dropped"], *said)
+        listed_names |= {*others}
+        notes = (run["recording"].get(key, ()) for key in ("left_out", "notes"))
+        rows += of_recording(folder.name, run["channels"]["dropped"], *notes)
     return rows
 
 
@@ -274,13 +274,13 @@ class References:
         """Warn of tables that belong to no recording by their names, as that of "P1" to "p1"."""
         if self.root is None:
             return
-        known = {pattern for name in self.names for pattern in _patterns(name)}
+        expected = {pattern for name in self.names for pattern in _patterns(name)}
         tables = [
             path
             for path in sorted(self.root.rglob("*.?sv"))
             if not (path.parent / PROBABILITIES).exists() and not path.stem.endswith(_OTHER_TABLES)
         ]
-        if unused := [str(path) for path in tables if not {path.name, f"{path.parent.name}/{path.name}"} & known]:
+        if unused := [str(path) for path in tables if not {path.name, f"{path.parent.name}/{path.name}"} & expected]:
             warn(f"tables below --reference belong to no recording here, and are not read: {listed(unused)}")
 
 

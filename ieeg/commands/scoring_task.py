@@ -74,8 +74,8 @@ class ScoringTask:
         )
         if calibration is not None:
             calibration.check(detector)
-        given = (self.threshold, self.calibration, self.rules, self.online, self.reading["seizure_words"])
-        if detector.classes and given != (None, None, "szcore", (1, 2), ()):
+        settings = (self.threshold, self.calibration, self.rules, self.online, self.reading["seizure_words"])
+        if detector.classes and settings != (None, None, "szcore", (1, 2), ()):
             options = "--threshold, --calibration, --rules, --online and --seizure-words"
             raise ValueError(f"{options} are for seizures, and {self.model} is of {', '.join(detector.classes)}")
         return detector

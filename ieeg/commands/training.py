@@ -165,8 +165,8 @@ class TrainingCLI(LightningCLI):
         progress = chosen.enable_progress_bar is not False
         for key, ours in self.files.trainer_arguments(progress=progress).items():
             theirs = chosen.get(key)
-            given = theirs if isinstance(theirs, list) else [theirs] if theirs else []
-            kwargs[key] = [*ours, *given] if theirs is not False else False
+            callbacks = theirs if isinstance(theirs, list) else [theirs] if theirs else []
+            kwargs[key] = [*ours, *callbacks] if theirs is not False else False
         if chosen.strategy in ("fsdp", "fsdp_cpu_offload"):
             # By its name alone FSDP would divide the model as one piece, which every GPU would then hold whole.
             kwargs["strategy"] = FSDPStrategy(

@@ -369,8 +369,8 @@ class BaselineDetector(Detector):
         self.classes = getattr(self.baseline, "names", ())
         if isinstance(self.baseline, ClassRegression):
             trained, default = self.baseline.preprocessing, Preprocessing()
-            given = trained if self.preprocessing is None else self.preprocessing
-            if changed_preprocessing(default, given) != changed_preprocessing(default, trained):
+            stated = trained if self.preprocessing is None else self.preprocessing
+            if changed_preprocessing(default, stated) != changed_preprocessing(default, trained):
                 raise ValueError(
                     f"{model} was trained with the preprocessing {json.dumps(trained)}: leave --preprocessing out, or "
                     "train it with another (finetune --classes --preprocessing)"
@@ -398,7 +398,7 @@ class BaselineDetector(Detector):
             detection = super()._detection(segments, probabilities.max(1))
             decided = np.where(detection.scored, np.nan_to_num(probabilities).argmax(1), -1)
             starts = [detection.starts[decided == number].tolist() for number in range(len(self.classes))]
-            merged = [merge_events((start, start + SEGMENT_SECONDS) for start in of) for of in starts]
+            merged = [merge_events((start, start + SEGMENT_SECONDS) for start in times) for times in starts]
             rows = sorted((span, name) for name, spans in zip(self.classes, merged, strict=True) for span in spans)
             columns = dict(zip(self.classes, np.where(detection.scored, probabilities.T, math.nan), strict=True))
             changes = {"events": [span for span, _ in rows], "names": [name for _, name in rows], "classes": columns}

@@ -122,8 +122,8 @@ class Calibration:
 
     def warn_of_another(self, recording: Recording) -> None:
         """Warn where a recording is of another person than the quiet ones, or has other channels."""
-        known = self.subject is not None and recording.person_known
-        other = known and self.subject != subject_hash(recording.subject_name)
+        comparable = self.subject is not None and recording.person_known
+        other = comparable and self.subject != subject_hash(recording.subject_name)
         if other or (self.channel_names and plain_names(self.channel_names) != plain_names(recording.channel_names)):
             recording.warn(
                 f"{recording.name} {'is of another person' if other else 'has other channels'} than the quiet "
@@ -134,8 +134,8 @@ class Calibration:
 
 def _reading(detector: Detector) -> str:
     """What a detector was told to read, as text."""
-    told = detector.preprocessing
-    changes = told.to_dict() if isinstance(told, Preprocessing) else dict(told or {})
+    preprocessing = detector.preprocessing
+    changes = preprocessing.to_dict() if isinstance(preprocessing, Preprocessing) else dict(preprocessing or {})
     return json.dumps({"preprocessing": changes, "channels": detector.channels}, sort_keys=True, default=list)
 
 
@@ -151,10 +151,12 @@ def load_calibration(path: str | Path) -> Calibration:
     if fields.pop("calibration", None) != 1:
         raise ValueError(f"{path} is no calibration: mvpformer calibrate writes one")
     try:
-        own = fields.get("own_threshold")
+        own_threshold = fields.get("own_threshold")
         counts = [fields[name] for name in ("per_day", "confidence", "hours", "alarms")]
         check_numbers(
-            counts if own is None else [*counts, own], None, "per_day, confidence, hours, alarms, own_threshold"
+            counts if own_threshold is None else [*counts, own_threshold],
+            None,
+            "per_day, confidence, hours, alarms, own_threshold",
         )
         rules: dict[str, Any] = {n: math.inf if v == "none" else v for n, v in fields.pop("rules").items()}
         names = tuple(map(str, fields.pop("channel_names", ())))

@@ -369,10 +369,10 @@ class Detection:
 
         for index in self._surest():
             onset, offset = self.events[index]
-            known = maps[index].known
-            text = "" if known else report.ONSET_UNKNOWN
+            is_known = maps[index].known
+            text = "" if is_known else report.ONSET_UNKNOWN
             yield f"Event {index + 1}: {onset:.0f} to {offset:.0f} s", text, traces(onset, offset)
-            if known:
+            if is_known:
                 yield f"Event {index + 1}: where it begins", report.ONSET_WORDS, plot_onset_map(maps[index], positions)
         if not self.events:
             for onset, offset in reference[: report.MAX_FIGURES] or [(0.0, 30.0 - report.MARGIN)]:

@@ -134,8 +134,8 @@ class Detector:
         return self.config.threshold if self.linear is None else 0.5
 
     def __repr__(self) -> str:
-        known = {dataclasses.replace(named, threshold=self.threshold): name for name, named in RULES.items()}
-        rules = known.get(self.rules, "own")
+        names = {dataclasses.replace(named, threshold=self.threshold): name for name, named in RULES.items()}
+        rules = names.get(self.rules, "own")
         channels = repr(self.channels) if isinstance(self.channels, str) else f"{len(self.channels)} by name"
         return (
             f"<Detector {self.model_name or 'of a model in memory'}: threshold {self.threshold:g}, rules {rules}, "
@@ -292,11 +292,11 @@ class Detector:
 
     def _trained_on(self, recording: Recording) -> bool | None:
         """Whether the networks were trained on a recording or its subject, with a warning; None if nothing says so."""
-        seen = None if self._folder is None else seen_subjects.trained_on(recording, self._folder)
-        if seen:
+        trained = None if self._folder is None else seen_subjects.trained_on(recording, self._folder)
+        if trained:
             other = "" if self.was_taught(recording) else f", or on others of a subject called {recording.subject_name}"
             warn(f"{recording.name}: the model was trained on this recording{other}: scores do not show how good it is")
-        return seen
+        return trained
 
     def _batches(self, segments: Segments, first: int, progress: bool) -> Iterator[Floats]:
         """As `_scored`, with a bar if `progress`."""

@@ -233,8 +233,8 @@ def choose_network_weight(linear_logits: Floats, network_logits: Floats, ictal: 
     sign, shares = np.where(ictal, 1.0, -1.0), np.where(ictal, 0.5 / ictal.sum(), 0.5 / (~ictal).sum())
 
     def losses(weight: float) -> Floats:
-        each = shares * np.logaddexp(0.0, -sign * (linear_logits + weight * network_logits))
-        return np.bincount(recording, weights=each).astype(np.float64)
+        loss = shares * np.logaddexp(0.0, -sign * (linear_logits + weight * network_logits))
+        return np.bincount(recording, weights=loss).astype(np.float64)
 
     gains = {weight: losses(0.0) - losses(weight) for weight in NETWORK_WEIGHTS}
     best = max(gains, key=lambda weight: gains[weight].sum())

@@ -183,8 +183,8 @@ def _check_segments(path: Path, starts: Floats, count: int, duration: float) -> 
     steps = np.diff(starts)
     # Scores count segments, so a lost row would shorten the recording.
     even = np.abs(starts[:-1] - SEGMENT_SECONDS * np.arange(len(starts) - 1)) <= STRETCH_TOLERANCE
-    apart = (steps > 0) & (steps <= SEGMENT_SECONDS + STRETCH_TOLERANCE)
-    if abs(starts[0]) > STRETCH_TOLERANCE or not even.all() or not apart.all():
+    regular = (steps > 0) & (steps <= SEGMENT_SECONDS + STRETCH_TOLERANCE)
+    if abs(starts[0]) > STRETCH_TOLERANCE or not even.all() or not regular.all():
         raise ValueError(f"{path} contradicts {RUN}: its rows are not segments of 5 s, one after the other from 0 s")
     # Resampled time may drift by a millisecond an hour.
     end = starts[-1] + SEGMENT_SECONDS

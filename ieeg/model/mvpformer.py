@@ -181,8 +181,8 @@ class MVPFormer(  # type: ignore[call-arg]
             raise ValueError("the model has no classification head: make it with num_classes=2, or finetune it")
         last = features[:, -1]
         if self.config.pooling == "concatenate":
-            if (given := last.shape[1]) != self.config.num_channels:
-                raise ValueError(f"the classification head needs {self.config.num_channels} channels, got {given}")
+            if (channels := last.shape[1]) != self.config.num_channels:
+                raise ValueError(f"the classification head needs {self.config.num_channels} channels, got {channels}")
             return self.head(rearrange(last, "b c d -> b (c d)"))
         if channel_mask is None:
             channel_mask = last.new_ones(last.shape[:2], dtype=torch.bool)

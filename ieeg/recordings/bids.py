@@ -87,12 +87,12 @@ def read_channel_table(path: Path) -> list[Row]:
             f"{path}: a type must be SEEG, ECOG, DBS, EEG or another one of BIDS, got {', '.join(map(repr, odd[:5]))}: "
             "such a channel is left out"
         )
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for row in table:
         name = row["name"]
         if often[name] > 1:
-            row["name"] = f"{name}-{seen[name]}"
-            seen[name] += 1
+            row["name"] = f"{name}-{counts[name]}"
+            counts[name] += 1
     return table
 
 

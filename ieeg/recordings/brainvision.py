@@ -82,11 +82,11 @@ def _check_names_of_files(header: Header) -> None:
     for key in ("DataFile", "MarkerFile"):
         for name in header.values(key):
             guards.check_local(name, header.path, key)
-            own = header.path.with_suffix(Path(name).suffix)
-            if own.name != name and own.is_file() and (header.path.parent / name).is_file():
+            twin = header.path.with_suffix(Path(name).suffix)
+            if twin.name != name and twin.is_file() and (header.path.parent / name).is_file():
                 warn(
-                    f"{header.path} names {name} as its {key}, which is read, and {own.name} lies beside it: was the "
-                    f"file renamed? Then write {own.name} in it"
+                    f"{header.path} names {name} as its {key}, which is read, and {twin.name} lies beside it: was the "
+                    f"file renamed? Then write {twin.name} in it"
                 )
 
 
@@ -255,4 +255,4 @@ def bad_intervals(path: Path) -> dict[int, set[int]]:
     pattern = r"^Mk\d+=Bad Interval,[^,\n]*,(\d+),\d*,(\d+)"
     marks = (re.findall(pattern, header_text(file), re.MULTILINE) for file in Header(path).marker_files)
     channels = grouped((int(sample), int(channel)) for of_file in marks for sample, channel in of_file)
-    return {sample: {*of} for sample, of in channels.items() if 0 not in of}
+    return {sample: {*numbers} for sample, numbers in channels.items() if 0 not in numbers}

@@ -252,7 +252,7 @@ def check_rates(raw: mne.io.BaseRaw, channels: Sequence[int], name: str) -> None
     names = np.array(raw.ch_names)[list(channels)]
     rates = {f"{share * raw.info['sfreq']:g} Hz": names[shares == share] for share in np.unique(shares).tolist()}
     lowest = next(iter(rates)).removesuffix(" Hz")
-    groups = ", ".join(f"{rate} ({len(of)} channels such as {of[0]})" for rate, of in rates.items())
+    groups = ", ".join(f"{rate} ({len(labels)} channels such as {labels[0]})" for rate, labels in rates.items())
     raise ValueError(
         f"{name}: its EEG channels are stored at {groups}, and MNE would read them at {raw.info['sfreq']:g} Hz: "
         f"read channels of one rate, with --rate {lowest} in a command; in Python as in "

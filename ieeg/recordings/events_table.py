@@ -59,7 +59,7 @@ def read_spans(
     """Intervals (s) of each class in a table, whose times are checked unless the recording was cut short."""
     spans = class_spans(read_events(table, classes), classes, name, duration)
     if not cut_short:
-        marks = [(on, off - on, label) for label, of in spans.items() for on, off in of]
+        marks = [(on, off - on, label) for label, times in spans.items() for on, off in times]
         check_times(marks, duration, sfreq, table, classes, "class")
     return spans
 
@@ -240,7 +240,7 @@ def warn_of_codes(
     levels: str, columns: Mapping[str, Any], texts: Sequence[str], name: str, words: Sequence[str]
 ) -> None:
     """Warn of codes in a table, such as 1, that its JSON files (`levels`) call seizures; of times in other units."""
-    described = {key: of for key, of in columns.items() if isinstance(of, dict)}
+    described = {key: description for key, description in columns.items() if isinstance(description, dict)}
     for key in ("onset", "duration"):
         unit = str(described.get(key, {}).get("Units", "s")).strip()
         if unit.lower() not in ("s", "sec", "secs", "second", "seconds", "n/a", ""):
@@ -265,8 +265,8 @@ def warn_of_other_seizures(
     with warnings.catch_warnings(action="ignore"):
         others = stated_seizures(own, duration, name=table.name, words=words) or []
     if lost := [f"{on:g}" for on, off in others if not any(on < offset and off > onset for onset, offset in seizures)]:
-        said = f"lacks seizures that the annotations in the file state: at {listed(lost)} s"
-        warn_left_out(f"{table} is believed, and {said}")
+        problem = f"lacks seizures that the annotations in the file state: at {listed(lost)} s"
+        warn_left_out(f"{table} is believed, and {problem}")
 
 
 # BIDS hides a date by moving it before 1925; the standard's own reader wants a date and not "n/a".

@@ -51,8 +51,8 @@ def not_read(paths: Iterable[Path]) -> tuple[list[Row], list[Row]]:
     # By its place in the folder, since one in another subfolder may have the same name.
     others = {other: str(other.relative_to(folder)) for folder in folders for other in other_recordings(folder)}
     links = {link: to for folder in folders for link, to in linked_recordings(folder).items()}
-    said = [(link.name, "", f"a link to {to.name}, which is read once") for link, to in links.items()]
-    return [(other, "", "of a kind that is not read") for other in others.values()], said
+    rows = [(link.name, "", f"a link to {to.name}, which is read once") for link, to in links.items()]
+    return [(other, "", "of a kind that is not read") for other in others.values()], rows
 
 
 def listing(rows: Iterable[Row], table: Path | None = None) -> list[str]:

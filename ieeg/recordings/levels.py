@@ -65,13 +65,13 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
         return
     level = float(np.median(deviations[alive]))
     usual = f"usual are {PLAUSIBLE_UV[0]:g} to {PLAUSIBLE_UV[1]:,g} µV, most often 10 to 500"
-    said = f"{recording.name}: the channels' median standard deviation is {readable(level)} µV"
+    problem = f"{recording.name}: the channels' median standard deviation is {readable(level)} µV"
     x, deviations = x[alive], deviations[alive]
     plausible = PLAUSIBLE_UV[0] <= level <= PLAUSIBLE_UV[1]
     if not plausible:
-        recording.warn(f"{said}, {usual}: is the unit right?")
+        recording.warn(f"{problem}, {usual}: is the unit right?")
     elif level > WHITE_UV and np.median(np.nanvar(np.diff(x), axis=1) / deviations**2) > WHITE_RATIO:
-        recording.warn(f"{said} ({usual}), and they are white noise: is an electrode connected?")
+        recording.warn(f"{problem} ({usual}), and they are white noise: is an electrode connected?")
     names = [name for name, usable in zip(recording.channel_names, alive, strict=True) if usable]
     for odd, extreme in (
         (deviations > PLAUSIBLE_UV[1], f"up to {readable(deviations.max())}"),

@@ -236,8 +236,8 @@ def _read_raw(
         finding.warn_of_unread_tables(path, "channels.tsv", "lists the channels")
     if (table is not None or location is not None) and bids.bids_root(path) is None:
         # Without the file's name, so that it is said once for a folder.
-        what = f"sub-… in the names of {path.parent}" if table is None else str(table)
-        warn(f"{what} is used as in BIDS, though no dataset_description.json lies above it")
+        source = f"sub-… in the names of {path.parent}" if table is None else str(table)
+        warn(f"{source} is used as in BIDS, though no dataset_description.json lies above it")
     raw = _open_raw(path)
     stored_names = list(raw.ch_names)
     texts = brainvision.brainvision_units(path) if path.suffix.lower() == ".vhdr" else []
@@ -327,14 +327,14 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
             if marks := edf.read_annotations(path, raw.ch_names):
                 onsets, durations, texts, channels_of = zip(*marks, strict=True)
                 raw.annotations.append(onsets, durations, texts, ch_names=[*channels_of])
-        said = {str(warning.message): warning.category for warning in caught}
+        messages = {str(warning.message): warning.category for warning in caught}
         if path.suffix.lower() == ".vhdr" and (intervals := brainvision.bad_intervals(path)):
             for place, mark in enumerate(raw.annotations):
                 channels = intervals.get(round(mark["onset"] * raw.info["sfreq"]) + 1, ())
                 if channels and mark["description"].startswith("Bad Interval") and max(channels) <= len(raw.ch_names):
                     raw.annotations.ch_names[place] = tuple(raw.ch_names[number - 1] for number in sorted(channels))
     # Opened a second time, the file has nothing new to say.
-    for text, kind in said.items() if include is None else ():
+    for text, kind in messages.items() if include is None else ():
         outside = is_edf and "annotation" in text and "outside" in text
         if not outside and not any(handled in text for handled in HANDLED_HERE):
             (warn_left_out if kind is LeftOutWarning else warn)(f"{path}: {text}")
@@ -357,10 +357,10 @@ def read_classes(
     if not any(spans.values()):
         return class_spans(marks, classes, recording.name, recording.duration)
     with warnings.catch_warnings(action="ignore"):
-        own = class_spans(marks, classes, recording.name, recording.duration)
+        marked = class_spans(marks, classes, recording.name, recording.duration)
     differ = [
         f"{label} at {max(on, onset):g} s"
-        for label, mine in own.items()
+        for label, mine in marked.items()
         for on, off in mine
         for other, theirs in spans.items()
         for onset, offset in theirs
@@ -386,7 +386,7 @@ def _sidecar_seizures(
     if not cut_short:
         events_table.warn_of_contradictions(rows, duration, raw.info["sfreq"], table)
         events_table.check_times(events, duration, raw.info["sfreq"], table, words)
-    own = [(mark["onset"] - raw.first_time, mark["duration"], str(mark["description"])) for mark in raw.annotations]
+    marks = [(mark["onset"] - raw.first_time, mark["duration"], str(mark["description"])) for mark in raw.annotations]
     # With those of the file itself, so that `recording_from_raw` finds both.
     for event, channels, *_ in rows:
         if BOUNDARY.fullmatch(event[2]):
@@ -403,5 +403,5 @@ def _sidecar_seizures(
     if seizures:
         finding.warn_of_shared_table(table, path)
     if seizures is not None:
-        events_table.warn_of_other_seizures(own, seizures, duration, table, words)
+        events_table.warn_of_other_seizures(marks, seizures, duration, table, words)
     return seizures

@@ -140,8 +140,8 @@ def plain(text: str) -> str:
     letters = [letter for letter in unicodedata.normalize("NFKC", text) if unicodedata.category(letter) != "Cf"]
     dashed = ("-" if unicodedata.category(letter) == "Pd" else letter for letter in letters)
     # "SzOnset" and "EEGOnset" are two words.
-    apart = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})", " ", "".join(dashed))
-    return " ".join(apart.replace("’", "'").split())
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})", " ", "".join(dashed))
+    return " ".join(spaced.replace("’", "'").split())
 
 
 def is_background(text: str) -> bool:
@@ -163,18 +163,18 @@ def warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice:
     others = [text for text, clear in zip(texts, understood, strict=True) if not clear]
     unclear = [text for text in others if not _NOT_SEIZURE.search(text)]
     # Only the words, never a whole text, which may hold a person's name.
-    seen = [
+    doubted = [
         match[0].strip(" _-.:;,")
         for text in unclear
         for pattern in ([_DOUBTFUL] if any(understood) and not _ALONE.fullmatch(text) else [_DOUBTFUL, START, END])
         for match in pattern.finditer(text)
     ]
     denied = [text for text in others if _NOT_SEIZURE.search(text)]
-    seen += [match[0] for text in denied for match in _DOUBTED.finditer(text)]
-    seen += [" … ".join(filter(None, match.groups())) for text in denied for match in _TOLD.finditer(text)]
+    doubted += [match[0] for text in denied for match in _DOUBTED.finditer(text)]
+    doubted += [" … ".join(filter(None, match.groups())) for text in denied for match in _TOLD.finditer(text)]
     # "No clinical seizure, EEG seizure" denies one of two.
     left = [_NOT_SEIZURE.sub(";", text) for text in denied if not is_background(text)]
-    seen += [match[0].strip(" _-.:;,()") for text in left for match in _SEIZURE.finditer(text)]
+    doubted += [match[0].strip(" _-.:;,()") for text in left for match in _SEIZURE.finditer(text)]
     # "lights off" and "eyes over" say nothing of seizures.
-    if doubtful := [*dict.fromkeys(word for word in seen if word.lower() not in ("on", "off", "over"))]:
+    if doubtful := [*dict.fromkeys(word for word in doubted if word.lower() not in ("on", "off", "over"))]:
         warn_left_out(f"{name}: {WORDS_NOT_TAKEN}: {listed(doubtful, 8)}. If they mean some, {advice}")

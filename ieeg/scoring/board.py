@@ -148,7 +148,7 @@ class Board:
             "Events": MERGED + rate_in_words(self.rows),
             "Segments": "of 5 s; AUROC and AUPRC of the probabilities",
             "Left out": "; ".join(f"{name}: {why}" for name, why in self.left_out.items()) or "no recording",
-            "Trained": "; ".join(f"{name} {what}" for name, what in self.trained.items())
+            "Trained": "; ".join(f"{name} {reason}" for name, reason in self.trained.items())
             or "on none of these, as far as known",
             "Failed": "; ".join(f"{name}: {why}" for name, why in self.failures.items()) or "no detector",
         }
@@ -186,32 +186,32 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
         No recording says where its seizures are, or there is no detector.
     """
     left_out = {r.name: "says nothing of seizures" for r in recordings if not r.annotated}
-    known = [recording for recording in recordings if recording.annotated]
-    twice = {second: known[first].name for first, second in copies(known)}
-    left_out |= {f"{known[i].name} (again)": f"holds the same signal as {name}" for i, name in twice.items()}
-    known = [recording for i, recording in enumerate(known) if i not in twice]
-    if not known or not detectors:
+    annotated = [recording for recording in recordings if recording.annotated]
+    twice = {second: annotated[first].name for first, second in copies(annotated)}
+    left_out |= {f"{annotated[i].name} (again)": f"holds the same signal as {name}" for i, name in twice.items()}
+    annotated = [recording for i, recording in enumerate(annotated) if i not in twice]
+    if not annotated or not detectors:
         raise ValueError(
             f"a board needs a detector and a recording that states its seizures, or that there are none; of "
-            f"{len(recordings)} recordings {len(known)} do, and there are {len(detectors)} detectors"
+            f"{len(recordings)} recordings {len(annotated)} do, and there are {len(detectors)} detectors"
         )
     failures: dict[str, str] = {}
     trained: dict[str, str] = {}
     rows = []
     for name, detector in detectors.items():
         results, taught, others, failed = [], [], [], 0
-        for recording in known:
+        for recording in annotated:
             try:
                 detection = detector.detect(recording)
-                starts, values, found = detection.starts, detection.probabilities, detection.events
+                starts, values, events = detection.starts, detection.probabilities, detection.events
                 taught += [recording.name] if detection.provenance.subject_in_training else []
                 others += [recording.name] if detection.provenance.others_in_training else []
             # A foreign detector may fail in any way; the others are scored all the same.
             except Exception as error:
                 failures[f"{name}: {recording.name}"] = str(error)
-                starts, values, found, failed = np.zeros(0), np.zeros(0), [], failed + 1
+                starts, values, events, failed = np.zeros(0), np.zeros(0), [], failed + 1
             source = recording.name, recording.subject_name, recording.duration
-            results.append(RecordingResult(*source, starts, values, [*recording.seizures], found))
+            results.append(RecordingResult(*source, starts, values, [*recording.seizures], events))
         result = SubjectResult(name, results)
         ranked = ranking(result.labels, result.probabilities)
         counts = {"seizures skipped": result.seizures_skipped, "trained on": len(taught), "failed on": failed}
@@ -220,7 +220,7 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
         said += [f"on other recordings of the subjects of {', '.join(others)}"] if others else []
         trained |= {name: f"was trained {', and '.join(said)}"} if said else {}
     frame = pd.DataFrame(rows).sort_values(["event F1", "AUROC"], ascending=False, kind="stable", ignore_index=True)
-    notes = dict.fromkeys(note for recording in known for note in (*recording.left_out, *recording.notes))
+    notes = dict.fromkeys(note for recording in annotated for note in (*recording.left_out, *recording.notes))
     return Board(frame, left_out, failures, trained, [*notes])
 
 

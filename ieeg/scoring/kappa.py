@@ -207,10 +207,10 @@ def _strata(truth: npt.NDArray[np.bool_], size: int) -> list[tuple[npt.NDArray[n
 def _kappa(truth: npt.NDArray[np.bool_], positive: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
     """Compute kappa of each row, [draws, n] to [draws]."""
     # Counts stay exact, so that chance agreement is 0 and not 1e-16.
-    both, neither = (truth & positive).sum(1), (~truth & ~positive).sum(1)
+    agreed, neither = (truth & positive).sum(1), (~truth & ~positive).sum(1)
     missed, false = (truth & ~positive).sum(1), (~truth & positive).sum(1)
-    chance = (both + missed) * (missed + neither) + (both + false) * (false + neither)
-    return np.where(chance == 0, np.nan, 2.0 * (both * neither - missed * false) / np.where(chance == 0, 1, chance))
+    chance = (agreed + missed) * (missed + neither) + (agreed + false) * (false + neither)
+    return np.where(chance == 0, np.nan, 2.0 * (agreed * neither - missed * false) / np.where(chance == 0, 1, chance))
 
 
 def _pair(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

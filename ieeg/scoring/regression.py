@@ -27,8 +27,8 @@ def regression_rows(group: str, table: pd.DataFrame) -> list[tuple[object, ...]]
     rows: list[tuple[object, ...]] = []
     for outcome in OUTCOMES:
         for regressor in REGRESSORS:
-            part = table[[regressor, outcome]].dropna()
-            x, y = part[regressor].to_numpy(np.float64), part[outcome].to_numpy(np.float64)
+            complete = table[[regressor, outcome]].dropna()
+            x, y = complete[regressor].to_numpy(np.float64), complete[outcome].to_numpy(np.float64)
             # A line through fewer than three subjects, or through one value of x, says nothing.
             if len(x) < 3 or np.ptp(x) == 0:
                 rows.append((group, outcome, regressor, len(x), *[math.nan] * 6))
@@ -36,9 +36,9 @@ def regression_rows(group: str, table: pd.DataFrame) -> list[tuple[object, ...]]
             fit = stats.linregress(x, y)
             numbers = (fit.slope, fit.stderr, fit.intercept, fit.rvalue, fit.rvalue**2, fit.pvalue)
             rows.append((group, outcome, regressor, len(x), *map(float, numbers)))
-        part = table[[*REGRESSORS, outcome]].dropna()
-        determination, p = joint_regression(part[[*REGRESSORS]], part[outcome])
-        rows.append((group, outcome, JOINT, len(part), *[math.nan] * 3, math.sqrt(determination), determination, p))
+        complete = table[[*REGRESSORS, outcome]].dropna()
+        determination, p = joint_regression(complete[[*REGRESSORS]], complete[outcome])
+        rows.append((group, outcome, JOINT, len(complete), *[math.nan] * 3, math.sqrt(determination), determination, p))
     return rows
 
 

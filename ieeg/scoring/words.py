@@ -64,9 +64,9 @@ def in_words(results: Sequence[SubjectResult]) -> tuple[str, ...]:
             f"{counted(skipped, 'annotated seizure')} {verbs[0]} where nothing was scored and {verbs[1]} as missed, "
             f"unless an event beside {verbs[2]} counts as a find."
         )
-    for answer, said in TRAINED_ON.items():
+    for answer, words in TRAINED_ON.items():
         if trained := [result.subject for result in results if result.in_training == answer]:
-            sentences.append(said.format(f"{len(trained)} of {counted(len(results), 'subject')} ({listed(trained)})"))
+            sentences.append(words.format(f"{len(trained)} of {counted(len(results), 'subject')} ({listed(trained)})"))
     if events.hours < MIN_HOURS:
         sentences.append("Less than an hour is too short for a rate of false detections.")
     if 0 < events.reference < MIN_SEIZURES:

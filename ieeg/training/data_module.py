@@ -210,8 +210,8 @@ class RecordingDataModule(pl.LightningDataModule):
     @property
     def given_paths(self) -> list[Path]:
         """Files and folders that are to train or to validate, as they were named."""
-        given = (*(self.sources or ()), *(self.validation_sources or ()))
-        return [Path(item) for item in given if isinstance(item, (str, Path))]
+        sources = (*(self.sources or ()), *(self.validation_sources or ()))
+        return [Path(item) for item in sources if isinstance(item, (str, Path))]
 
     def open(self) -> tuple[list[Recording], list[Recording]]:
         """Recordings that train and those that validate, opened once."""
@@ -328,8 +328,8 @@ class RecordingDataModule(pl.LightningDataModule):
         ours, theirs = (self._settings(), state_dict["settings"]) if continued else ({}, {})
         if different := [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]:
             changes = [f"{name}: {theirs.get(name)!r} there, {ours.get(name)!r} here" for name in different]
-            more = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
-            raise ValueError(f"the checkpoint belongs to a run on other data ({'; '.join(changes[:5])}{more})")
+            ending = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
+            raise ValueError(f"the checkpoint belongs to a run on other data ({'; '.join(changes[:5])}{ending})")
         self._state = dict(state_dict)
 
     def _settings(self) -> dict[str, Any]:

@@ -34,8 +34,8 @@ def found_recordings(sources: Sequence[str | Path | Recording]) -> list[Path | R
 def check_lists(training: Sequence[Path | Recording], validation: Sequence[Path | Recording]) -> None:
     """Raise a ValueError where a file or recording is in both lists."""
     trained = {_identity(item) for item in training}
-    if both := [item.name for item in validation if _identity(item) in trained]:
-        raise ValueError(f"{', '.join(both)} is among recordings and among validation_recordings: leave it in one")
+    if repeated := [item.name for item in validation if _identity(item) in trained]:
+        raise ValueError(f"{', '.join(repeated)} is among recordings and among validation_recordings: leave it in one")
 
 
 def check_copies(

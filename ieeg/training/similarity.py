@@ -79,8 +79,8 @@ def three_reference_similarity(
     later = ahead[:, 3 : positions + TWO_MINUTES].unfold(1, TWO_MINUTES - 2, 1)  # [B, positions, C, lags 3 … 24]
     draw = torch.rand(later.shape, device=later.device, generator=generator)
     lag = draw.masked_fill(~later, -1.0).argmax(-1) + 3
-    here = torch.arange(positions, device=lag.device)[:, None]
-    targets = torch.stack([(here + 1).expand_as(lag), (here + 2).expand_as(lag), here + lag], dim=-1)
+    position = torch.arange(positions, device=lag.device)[:, None]
+    targets = torch.stack([(position + 1).expand_as(lag), (position + 2).expand_as(lag), position + lag], dim=-1)
     comparable = real[:, :positions] & ahead[:, 1 : positions + 1] & ahead[:, 2 : positions + 2] & later.any(-1)
 
     samples = torch.arange(B, device=lag.device)[:, None, None]
@@ -173,8 +173,8 @@ class Similarity:
 
     def overall(self) -> pd.DataFrame:
         """Average over subjects for each state, and for all segments of a subject together (state "all")."""
-        each = self.segments.groupby("subject")[[*REFERENCES]].mean().assign(state="all").reset_index()
-        grouped = pd.concat([each, self.table()]).groupby("state")[[*REFERENCES]]
+        of_subjects = self.segments.groupby("subject")[[*REFERENCES]].mean().assign(state="all").reset_index()
+        grouped = pd.concat([of_subjects, self.table()]).groupby("state")[[*REFERENCES]]
         result = grouped.mean()
         result.insert(0, "subjects", grouped.size())
         return result.reindex([state for state in ("all", *STATES) if state in result.index]).reset_index()
