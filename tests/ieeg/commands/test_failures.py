@@ -7,6 +7,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -191,10 +192,10 @@ class TestText:
         assert len(save_cohort_plots(report, tmp_path)) == 4  # not of rates: these are no hour
 
     def test_in_the_plot_of_similarities(self, tmp_path):
-        from mvpa_ts.ieeg.training.similarity import Rows, Similarity
+        from mvpa_ts.ieeg.training.similarity import COLUMNS, Similarity
 
-        rows = Rows([r"a$\frac$"] * 2, ["r"] * 2, [0.0, 5.0], [0, 2], [[0.5, 0.4, 0.1]] * 2)
-        Similarity([rows]).plot(tmp_path / "similarity.png", r"$\x$")
+        rows = [(r"a$\frac$", "r", 0.0, "interictal", 0.5, 0.4, 0.1), (r"a$\frac$", "r", 5.0, "ictal", 0.5, 0.4, 0.1)]
+        Similarity([pd.DataFrame(rows, columns=COLUMNS)]).plot(tmp_path / "similarity.png", r"$\x$")
         assert (tmp_path / "similarity.png").stat().st_size > 1000
 
 
