@@ -48,7 +48,7 @@ class FittedSeries:
     # reads them at most half of that range beyond.
     features: dict[str, list[float]] = field(default_factory=dict)
     scaled: bool = False  # whether the host scaled each of them (local_scaler_type)
-    last: Any = None  # date of the last row that was trained on
+    last_date: Any = None  # that was trained on
 
     def rows(self, names: list[Any] | None, count: int) -> list[int]:
         """Which series of the fit each of `count` series is, −1 for a new one; without names the number decides."""
@@ -261,9 +261,9 @@ class PanelModel(HostOverrides):
         self.network.train()  # a pretrained one was loaded for forecasts
         lookback = 1 if self.start_padding_enabled else self.input_size
         panel.check_length(val_size, test_size, lookback, self.h)
-        last = panel.warn_of_rows_seen(test_size, self._fitted_series)
+        last_date = panel.warn_of_rows_seen(test_size, self._fitted_series)
         with OwnRandomState(self.random_seed):
-            self._prepare(panel, lookback, last)
+            self._prepare(panel, lookback, last_date)
         if isinstance(self.loss, (IQLoss, HuberIQLoss)):
             self.loss.has_predicted = False  # else it would train on the quantile of the last prediction alone
         try:
@@ -364,14 +364,14 @@ class PanelModel(HostOverrides):
         """Columns that are known ahead, without categories, which have no size, and without positions in a cycle."""
         return [name for name in self.futr_exog_list if name not in (*self.cat_exog_list, self.cycle_column)]
 
-    def _prepare(self, panel: Panel, lookback: int, last: Any) -> None:
+    def _prepare(self, panel: Panel, lookback: int, last_date: Any) -> None:
         """Note the series of a panel to train on, and its last date, and get the network ready for them."""
         order = self._order_of(panel.names, len(panel), panel)
         features = self._feature_scales(panel)
         names = None if panel.names is None else [plain(name) for name in panel.names]
         units = panel.units().tolist()
         scaled = panel.index is not None and panel.index.scaled
-        self._fitted_series = FittedSeries(names, units, order, features, scaled, last)
+        self._fitted_series = FittedSeries(names, units, order, features, scaled, last_date)
         self._fitted_index = panel.index
         self._view = self._view_of(panel)
         # Of a loss in the units of the series.

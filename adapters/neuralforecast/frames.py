@@ -119,10 +119,10 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
         _check_ahead(host, given["futr_df"], given.get("df"), given.get("h"))
     widths = getattr(host, "_cs_df", None) if given.get("level") or given.get("quantiles") else None
     if call.__name__ == "predict" and widths is not None and given.get("df") is not None:
-        shared_ids, ids = (list(dict.fromkeys(frame[columns["id_col"]])) for frame in (widths, given["df"]))
-        if {*shared_ids} != {*ids}:  # the host would take the widths of others
+        fitted_ids, ids = (list(dict.fromkeys(frame[columns["id_col"]])) for frame in (widths, given["df"]))
+        if {*fitted_ids} != {*ids}:  # the host would take the widths of others
             raise ValueError(
-                f"df must have the series whose errors prediction_intervals read in the fit, {listed(shared_ids)}, got "
+                f"df must have the series whose errors prediction_intervals read in the fit, {listed(fitted_ids)}, got "
                 f"{listed(ids)}: fit with these, or without prediction_intervals"
             )
     if host._fitted and (sizes := [size for size in ("n_paths", "h") if isinstance(given.get(size), Integral)]):

@@ -400,14 +400,14 @@ class MVPA(PanelModel):
                   "cycle in per_channel": "cycle" in self.network.config.per_channel}  # fmt: skip
         return [name for name, value in chosen.items() if value]
 
-    def _prepare(self, panel: Panel, lookback: int, last: Any) -> None:
+    def _prepare(self, panel: Panel, lookback: int, last_date: Any) -> None:
         """Start the network in closed form and set its bounds, as far as the options ask for it."""
         settings, before = self._training.settings, self._fitted_series
         if before is None:  # else the cycle may be learnt already
             panel.warn_of_long_cycle(self.cycle_column, self.network.config.cycle_length)
         else:
             self._keep_vectors(before.rows(panel.names, len(panel)), len(panel))
-        super()._prepare(panel, lookback, last)
+        super()._prepare(panel, lookback, last_date)
         if before is not None:
             self._keep_effects(before)
         # Bounds and the closed-form start belong to single series, so they follow the network's order.

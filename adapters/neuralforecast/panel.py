@@ -200,10 +200,11 @@ class Panel:
         """Last date to train on, as it is saved; warn where weights that go on from series `before` saw later ones."""
         names, dates = map(plain, self.names or []), (self.index and self.index.dates) or []
         last = max((plain(shown(rows[-1 - test_size])) for rows in dates if len(rows) > test_size), default=None)
-        if before and last and type(before.last) is type(last) and last < before.last and {*before.names} & {*names}:
+        seen: Any = before.last_date if before and {*before.names} & {*names} else None
+        if last is not None and type(seen) is type(last) and last < seen:
             warn(
-                f"training ends at {last} and goes on from weights that saw rows up to {before.last}: errors on these "
-                "rows come out too small. Give use_init_models=True, or make a new NeuralForecast"
+                f"training ends at {last} and goes on from weights that saw rows up to {seen}: errors on these rows "
+                "come out too small. Give use_init_models=True, or make a new NeuralForecast"
             )
         return last
 

@@ -88,11 +88,11 @@ def main(arguments: list[str]) -> None:
     others, links = not_read(files_of)
     left_out = [*others, *links]
     failed: list[str] = []
-    counts: dict[str | tuple[str, type[Warning], int], int] = {}
+    registry: dict[str | tuple[str, type[Warning], int], int] = {}
     for number, outcome in enumerate(_outcomes(_task(options), outputs, options.jobs, options.scheduler), start=1):
         # Shown here, so that a warning that many recordings share is shown once.
         for warning in outcome.warnings:
-            warnings.warn_explicit(*warning, registry=counts)
+            warnings.warn_explicit(*warning, registry=registry)
         left_out += outcome.left_out
         if outcome.error is None:
             print(outcome.line)

@@ -62,20 +62,20 @@ def covariate_effects(x: Tensor, mask: Tensor, future: Tensor) -> Tensor:
 def _features(future: Tensor, L: int, first: Tensor, rows: Tensor) -> Tensor:
     """Each covariate, its square and earlier values of both, [N, L + h, F]; zero where a series has too few rows."""
     past = future[:, :L]
-    own = (torch.arange(L, device=first.device) >= first[:, None]).double()[..., None]  # before are those of others
-    count = own.sum(1, keepdim=True)
+    begun = (torch.arange(L, device=first.device) >= first[:, None]).double()[..., None]  # before are rows of others
+    count = begun.sum(1, keepdim=True)
     # What stays the same says nothing, and must take no room from the others' earlier values.
     varied = (past != past[:, :1]).any(1)
     room = (rows / (8 * varied.sum(1).clamp(min=1)))[:, None, None]  # four rows for each value and square
     lowest, highest = past.amin(1, keepdim=True), past.amax(1, keepdim=True)
     over = BEYOND * (highest - lowest)
     future = torch.minimum(torch.maximum(future, lowest - over), highest + over)
-    centred = future - (past * own).sum(1, keepdim=True) / count
-    deviation = ((centred[:, :L].square() * own).sum(1, keepdim=True) / (count - 1.0).clamp(min=1.0)).sqrt()
+    centred = future - (past * begun).sum(1, keepdim=True) / count
+    deviation = ((centred[:, :L].square() * begun).sum(1, keepdim=True) / (count - 1.0).clamp(min=1.0)).sqrt()
     unit = torch.where(deviation > 1e-12 * past.abs().amax(1, keepdim=True), deviation, torch.inf)
     u = centred / unit
     squares = u.clamp(-3.0, 3.0).square()
-    squares = squares - (squares[:, :L] * own).sum(1, keepdim=True) / count
+    squares = squares - (squares[:, :L] * begun).sum(1, keepdim=True) / count
     # Features that no series has would only be solved for.
     curves = torch.cat([u[..., varied.any(0)], (squares * (room >= 1))[..., varied.any(0)]], 2)
     lags = LAGS if (room >= LAGS).any() else 1
