@@ -35,9 +35,13 @@ BIAS, THRESHOLD = 0.5, 10.0
 EDGES = (1.0, 2.4, 3.4, 4.4, 5.4, 6.4, 7.4, 8.4, 9.4, 10.9, 12.4, 14.0, 16.0, 18.0, 20.0, 22.0, 24.0, 28.0, 32.0, 48.0,
          97.0)  # fmt: skip
 # Seconds that are compared before and after a change; share of the strongest change that counts as one; channels whose
-# common change is looked for in all, or a fourth of all if that is more; seconds after the start that tell who was
-# first. Chosen on 128 made-up subjects of other seeds than the table's, and looked at on 64 further ones.
-COMPARED, SHARE, ALIKE, FIRST = 10.0, 0.4, 5, 6.0
+# common change is looked for in all, or a fourth of all if that is more. Chosen on 128 made-up subjects of other seeds
+# than the table's, and looked at on 64 further ones.
+COMPARED, SHARE, ALIKE = 10.0, 0.4, 5
+# The course of an event, from so many seconds before its start to so many after it; the longest delay of a channel (s),
+# and what a squared second of it takes from its likeness; share of the course that a channel must show. Chosen on 200
+# made-up subjects of further seeds, and looked at once on 200 more.
+COURSE, LONGEST_DELAY, UNLIKELY, LEAST_SHARE = (6.0, 25.0), 8.0, 0.0015, 0.4
 # Seconds back to a change that counts by exp(−½), from the event's onset in a first look, then from when a fourth of
 # what changes has changed. Chosen on 112 made-up subjects of further seeds, with events up to 25 s late.
 EARLIER, FOURTH = (15.0, 5.0), 0.25
@@ -71,8 +75,8 @@ class OnsetMap:
         When each channel changes (s); NaN where less than 10 s of signal before tell what changes in it, or a gap of
         the stretch that was looked at lies before the change or less than 10 s after it.
     rise : array, shape (C,)
-        Strength of the change over its delay, and how much changes within 6 s of the start, half of each; 1 in the
-        first channel. Channels are ranked by it.
+        How much of the event's course the channel shows, over its delay behind the first; 1 in the first channel.
+        Channels are ranked by it. See `delays`.
     epileptogenicity : array, shape (C,)
         Index of Bartolomei et al.; 0 in a channel without fast discharges, 1 at most.
     scores : array, shape (C,) or None
@@ -168,13 +172,11 @@ def onset_map(segments: Segments, event: tuple[float, float], detector: Any = No
     start = float(onsets[strong].min()) if strong.any() else math.nan
     rise = np.zeros(len(strength))
     if strong.any():
-        over_delay = np.where(strong | (onsets >= start), strength / (np.maximum(onsets - start, 0.0) + TAU), 0.0)
-        middle = int(np.searchsorted(begin + times, start))
-        before = energy[..., max(0, middle - round(COMPARED / STEP)) : max(1, middle)].mean(-1)
-        after = energy[..., middle : middle + round(FIRST / STEP)].mean(-1)
-        early = np.where(unsure, 0.0, gain(before, after, COMPARED / (COMPARED + FIRST)) @ pattern)
-        rise = over_delay / over_delay.max() + early / max(early.max(), 1e-12)
-        rise /= rise.max()
+        delay, share = delays(energy, int(np.searchsorted(begin + times, start)), pattern, strength)
+        share[unsure] = 0.0
+        alike = share >= LEAST_SHARE * share.max()
+        rise = share / (np.where(alike, delay - delay[alike].min(), LONGEST_DELAY) + STEP)
+        rise /= max(rise.max(), 1e-12)
     return OnsetMap(event, start, segments.channel_names, onsets, rise, index, scores)
 
 
@@ -306,6 +308,32 @@ def rises(energy: Floats, late: Floats, *, fewest: int | None = None) -> tuple[F
         changed = np.cumsum(strength[in_time])
         about = min(late[best[in_time[np.searchsorted(changed, FOURTH * changed[-1])]]], 0.0)
     return middles[best] - 0.5, strength, pattern
+
+
+def delays(energy: Floats, middle: int, pattern: Floats, strength: Floats) -> tuple[Floats, Floats]:
+    """Delay [C] (s) of each channel behind the common course of an event, and how much of that course it shows [C].
+
+    The course is how energy rises in each band, averaged over channels that are shifted until they are most alike. All
+    of it tells the delay, not only its weak beginning. Windows of the start, weights of bands and strengths of
+    channels are those of `rises`.
+    """
+    length, longest = round(sum(COURSE) / STEP), round(LONGEST_DELAY / STEP)
+    earliest = longest + round(COURSE[0] / STEP)
+    usual = energy[..., max(0, middle - round(COMPARED / STEP)) : max(1, middle)].mean(-1, keepdims=True)
+    rise = np.maximum(np.log(energy / usual), 0.0) * np.sqrt(pattern)[:, None]
+    rise = np.pad(rise, [(0, 0), (0, 0), (earliest, length + longest)])[..., middle : middle + 2 * longest + length]
+    courses = np.lib.stride_tricks.sliding_window_view(rise, length, axis=-1)  # [C, bands, shifts, length]
+    courses = courses - courses.mean(-1, keepdims=True)
+    size = np.sqrt(np.square(courses).sum((1, 3))) + 1e-12
+    channels, seconds = np.arange(len(energy)), STEP * np.arange(-longest, longest + 1)
+    common = courses[strength.argmax(), :, longest]
+    for _ in range(4):
+        common = common / max(np.sqrt(np.square(common).sum()), 1e-12)
+        likeness = np.einsum("cbsn, bn -> cs", courses, common) / size
+        shift = (likeness - UNLIKELY * seconds**2).argmax(1)
+        share = np.maximum(likeness[channels, shift], 0.0)
+        common = np.einsum("c, cbn -> bn", strength * share, courses[channels, :, shift])
+    return seconds[shift], share * size[channels, shift]
 
 
 def channel_scores(detector: Any, segments: Segments, event: tuple[float, float]) -> Floats:
