@@ -85,7 +85,7 @@ def report(rows: pd.DataFrame) -> str:
     return paragraphs(
         f"{len(rows)} simulated seizures of the hard cohort, one a subject, 8 to 32 channels. The event's onset is off "
         f"by up to 10 s; the map's is off by {error.median():.2f} s in the median, by at most 2 s in "
-        f"{(error <= 2).mean():.0%}. Looked at seven times on this cohort, and once before its calibration.",
+        f"{(error <= 2).mean():.0%}. Looked at eight times on this cohort, and once before its calibration.",
         grid(("channels ranked by", "true first channel first", "among the first three"), lines),
         "These seizures begin with theta and alpha as often as with fast activity, which is why the index, made for "
         "fast discharges, misses most.",

@@ -13,6 +13,7 @@ from mvpa_ts.ieeg.detection.baselines import BaselineDetector
 from mvpa_ts.ieeg.detection.onsets import (
     EDGES,
     channel_scores,
+    delays,
     energy_ratio,
     epileptogenicity,
     onset_map,
@@ -96,6 +97,20 @@ def test_a_change_long_before_the_event_or_in_another_band_counts_less():
     _, strength, pattern = rises(energy, np.arange(-100, 100) / 4)
     assert pattern.argmax() == 1
     assert strength[3:].max() < 0.5 * strength[:3].min()
+
+
+def test_delays_are_those_by_which_a_course_was_shifted():
+    shifts, middle, count = np.array([0.0, 1.5, 3.25, 6.0]), 80, 240
+    time = (np.arange(count) - middle) / 4  # windows of a quarter second
+    bands = len(EDGES) - 2
+    log_energy = np.random.default_rng(0).normal(0.0, 0.1, (6, bands, count))  # two channels have no part in it
+    for channel, shift in enumerate(shifts):
+        # A chirp that is as strong in each channel, from band to band in 15 s.
+        at = (time - shift)[None, :] / 15 * bands - np.arange(bands)[:, None]
+        log_energy[channel] += 3.0 * np.exp(-(at**2)) * (time >= shift)
+    delay, share = delays(np.exp(log_energy), middle, np.ones(bands), np.array([1.0, 1.0, 1.0, 1.0, 0.1, 0.1]))
+    np.testing.assert_allclose(delay[:4] - delay[0], shifts, atol=0.25)
+    assert share[4:].max() < 0.4 * share[:4].min()
 
 
 def test_an_onset_that_spreads():
