@@ -156,8 +156,23 @@ def browse(raw: mne.io.BaseRaw) -> None:
         ) from None
     import mne
 
+    # Where the first event is, on the scale of what is seen there: MNE's usual one is for EEG from the scalp.
+    start = max(0.0, min(raw.annotations.onset, default=0.0) - raw.first_time - 10.0)
+    seen = np.nan_to_num(raw.get_data(None, *raw.time_as_index([start, min(start + 30.0, raw.times[-1])])))
+    scale = float(np.quantile(np.abs(seen - np.median(seen, axis=1, keepdims=True)), 0.99)) or 1e-4
     with mne.viz.use_browser_backend("qt"):
-        raw.plot(block=True, title="Correct the events and close the window", duration=30.0)
+        try:
+            raw.plot(
+                block=True, title="Correct the events and close the window", start=start, duration=30.0,
+                scalings=dict.fromkeys(raw.get_channel_types(), scale), verbose="error",
+            )  # fmt: skip
+        except RuntimeError as error:
+            if "valid display" not in str(error):
+                raise
+            raise OSError(
+                f"the window needs a display, and this machine has none: edit a copy of events.tsv as {REVIEWED} by "
+                "hand, and pass --no-window"
+            ) from error
 
 
 def retrain(model: str | Path, reviews: Sequence[tuple[Review, Recording]], output: str | Path) -> LinearPart:

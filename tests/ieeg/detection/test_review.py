@@ -1,5 +1,6 @@
 """Reviews: what a reader does to the annotations of a Raw comes back, and a detector learns from it."""
 
+import contextlib
 import sys
 
 import mne
@@ -71,6 +72,27 @@ def test_without_the_browser_the_error_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "mne_qt_browser", None)
     with pytest.raises(ModuleNotFoundError, match=r'review needs mne-qt-browser: pip install "\.\[review\]"'):
         browse(None)
+
+
+def test_the_window_opens_at_the_first_event_on_a_scale_of_its_own(monkeypatch):
+    shown = {}
+    monkeypatch.setitem(sys.modules, "mne_qt_browser", mne)
+    monkeypatch.setattr(mne.viz, "use_browser_backend", contextlib.nullcontext)
+    monkeypatch.setattr(mne.io.BaseRaw, "plot", lambda raw, **options: shown.update(options))
+    made_up = recording()
+    review(made_up, [(60.0, 70.0), (80.0, 90.0)], browse)
+    assert shown["start"] == 50.0
+    # In units of volts, and half the distance between two channels: 99 in 100 values stay in their own row.
+    stretch = made_up.read(50 * 512, 80 * 512) * 1e-6
+    within = np.abs(stretch - np.median(stretch, axis=1, keepdims=True)) < shown["scalings"]["seeg"]
+    assert within.mean() == pytest.approx(0.99, abs=0.001)
+
+    def without_display(raw, **options):
+        raise RuntimeError("Cannot connect to a valid display")
+
+    monkeypatch.setattr(mne.io.BaseRaw, "plot", without_display)
+    with pytest.raises(OSError, match="needs a display, and this machine has none"):
+        review(made_up, [], browse)
 
 
 def test_corrected_events_make_a_better_detector(tmp_path):
