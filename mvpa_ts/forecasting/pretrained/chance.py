@@ -85,7 +85,8 @@ def _by_chance(x: Tensor, others: Tensor, draws: Tensor, levels: Sequence[float]
     common = (x == x.mode().values).to(x.dtype)
     if not changed.any() or common.mean() < _COMMONEST:
         return None
-    ranks = (x[:, None] > x).sum(1) + 0.5 * (x[:, None] == x).sum(1)
+    _, place, number = x.unique(return_inverse=True, return_counts=True)
+    ranks = (number.cumsum(0) - 0.5 * number)[place]
     time = torch.arange(len(x), dtype=x.dtype, device=x.device)
     for signal in (ranks, common):
         trend = (_standardised(signal) * _standardised(time)).mean() * math.sqrt(len(x))
