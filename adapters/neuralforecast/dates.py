@@ -325,7 +325,7 @@ def warn_of_rounding(index: FrameIndex) -> None:
     for column, (name, distance, deviation) in index.rounded.items():
         target = column == index.columns[2]
         advice = "subtract its level before fit and add it to the forecasts" if target else "subtract its level"
-        if deviation < 1e-30:  # below the least number of float32
+        if distance < 1e-30:  # below the least number of float32
             advice = "multiply it by a large number"
         warn(
             f"column {column!r} of series {name!r} is rounded to multiples of {distance:g} and changes by only "

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from pandas.api.types import is_numeric_dtype
 from utilsforecast import processing
 from utilsforecast.compat import DataFrame
 
@@ -102,7 +103,8 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
     accepted = {*signature.parameters} | (_HANDED_ON if "data_kwargs" in signature.parameters else set())
     for name in {*options} - accepted:
         raise TypeError(f"{call.__name__} has no option {name!r}: {meant(name, accepted - _NOT_GIVEN)}")
-    given = signature.bind(host, *args, **options).arguments
+    bound = signature.bind(host, *args, **options)
+    given = bound.arguments
     for name, least in _COUNTS.items():
         if name in given and not (given[name] is None and name in ("n_windows", "test_size", "h")):
             check_whole(least, **{name: given[name]})
@@ -115,6 +117,7 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
     for argument in _ARGUMENTS:
         if isinstance(frame := given.get(argument), DataFrame):
             _check_argument(host, argument, frame, columns)
+            given[argument] = _of_numpy(frame, columns["time_col"])
     if isinstance(given.get("futr_df"), DataFrame):
         _check_ahead(host, given["futr_df"], given.get("df"), given.get("h"))
     widths = getattr(host, "_cs_df", None) if given.get("level") or given.get("quantiles") else None
@@ -125,6 +128,11 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
                 f"df must have the series whose errors prediction_intervals read in the fit, {listed(fitted_ids)}, got "
                 f"{listed(ids)}: fit with these, or without prediction_intervals"
             )
+    if (h := given.get("h")) is not None and h < host.h:
+        raise ValueError(
+            f"h must be at least {host.h}, that of the models, got {h}: keep the first {h} rows of each series, "
+            f"forecast.groupby({columns['id_col']!r}).head({h}), or make models with h={h}"
+        )
     if host._fitted and (sizes := [size for size in ("n_paths", "h") if isinstance(given.get(size), Integral)]):
         ids = host.uids if given.get("df") is None else given["df"][columns["id_col"]].unique()
         ahead = max(getattr(model, "bytes_ahead", 100) for model in host.models)
@@ -137,7 +145,7 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
     with ExitStack() as kept, unchanged_if_refused(host), temporarily(host, categories_before=host.categorical_vocab_):
         for model in filter(_is_own, host.models):
             kept.enter_context(losses.as_trained(model.loss))
-        table = call(host, *args, **options)
+        table = call(*bound.args, **bound.kwargs)
         if call.__name__ == "cross_validation":
             table = _without_masked_targets(host, table, given.get("df"))
     for answer in answers:
@@ -163,6 +171,17 @@ def _without_masked_targets(host: Any, table: Any, frame: Any) -> Any:
     target[missing] = np.nan
     table = processing.assign_columns(table, host.target_col, target)
     return table if isinstance(table, pd.DataFrame) else table.fill_nan(None)
+
+
+def _of_numpy(frame: Any, time_col: Any) -> Any:
+    """A frame with dates and missing numbers of numpy: the host joins no dates of pyarrow, and stumbles over NA."""
+    if not isinstance(frame, pd.DataFrame):
+        return frame
+    kinds = {name: float for name, column in frame.items() if column.hasnans and is_numeric_dtype(column)}
+    frame = frame.astype(kinds)
+    if time_col in frame and str(frame[time_col].dtype).startswith("timestamp"):
+        frame[time_col] = pd.DatetimeIndex(frame[time_col])
+    return frame
 
 
 def of_this_package(host: Any) -> bool:
@@ -243,6 +262,7 @@ def check_freq(dates: Any, freq: Any) -> None:
         first = pd.DatetimeIndex(first)
     try:
         forward = bool((processing.offset_times(first, freq, 1) > first).all())
+        processing.time_ranges(first, freq, 1)  # the host cannot count some steps of pandas, such as the last Friday
     except Exception as error:  # pandas and polars have several
         forward, reason = False, str(error)
     if not forward:

@@ -379,7 +379,8 @@ def test_a_season_longer_than_the_networks_look_back(network):
     [("h", 168), ("6h", 28), ("30min", 48), ("10min", 144), ("5m", 288), ("D", 7), ("D ", 7), ("B", 5), ("W-SUN", 52),
      ("ME", 12), ("1mo", 12), ("3MS", 4), ("QE-DEC", 4), ("2QS", 2), ("YE", 0), ("7min", 0), (1, 0), (None, 0),
      ("45s", 1920), (pd.DateOffset(months=1), 12), (pd.DateOffset(hours=6), 28), (pd.DateOffset(2, days=1), 0),
-     (pd.DateOffset(months=1, days=1), 0)],
+     (pd.DateOffset(months=1, days=1), 0), (pd.offsets.CustomBusinessMonthEnd(), 12), ("WOM-2WED", 12),
+     ("7D", 52), ("14d", 26), ("10D", 0)],
 )  # fmt: skip
 def test_season_of_a_frequency(name, steps):
     assert season_of(name) == steps

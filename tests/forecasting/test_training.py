@@ -305,6 +305,7 @@ def test_files(tmp_path):
         ),
         ({"feature_scaling": [1.0]}, "feature_scaling must hold a JSON object with the fields of FeatureScaling"),
         ({"feature_names": 3}, "feature_names must be a list of names"),
+        ({"channel_scales": ["1"]}, "channel_scales must hold finite numbers"),
         ({"config": None}, "must hold a JSON object with the fields of ForecastingConfig"),
         ({"config.mlp_dim": 10**9}, "mlp_dim must lie between 0 and"),
         ({"config.num_layers": 10**7}, "num_layers must lie between 0 and"),
