@@ -3,6 +3,7 @@
 import warnings
 from contextlib import nullcontext
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -98,8 +99,9 @@ def test_places_count_in_units_of_the_usual_gap(network):
         network(x, positions=torch.zeros(5, 1))
     with pytest.raises(ValueError, match="positions must be finite"):
         network(x, positions=torch.full((5, 1), torch.nan))
-    with pytest.raises(ValueError, match=r"positions must be \[C, k\] = \[5, k\]"):
-        network(x, positions=torch.zeros(4, 1))
+    for places in (torch.zeros(4, 1), [[0.0]] * 5):
+        with pytest.raises(ValueError, match=r"positions must be a tensor \[C, k\] = \[5, k\]"):
+            network(x, positions=places)
 
 
 def test_one_far_value_is_not_read_and_a_new_level_is():
@@ -163,7 +165,7 @@ def test_gradients_are_finite_with_gaps(network):
 @torch.no_grad()
 def test_horizons_of_any_length(network):
     x = panel()
-    for horizon in (1, 16, 40, 100):
+    for horizon in (1, 16, 40, np.int64(100)):
         forecast = forecast_quantiles(network, x, horizon=horizon)
         assert forecast.shape == (2, horizon, 3, len(LEVELS))
         assert bool(forecast.isfinite().all())
