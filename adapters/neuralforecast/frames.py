@@ -17,6 +17,7 @@ from utilsforecast import processing
 from utilsforecast.compat import DataFrame
 
 from mvpa_ts.adapters.neuralforecast import losses
+from mvpa_ts.adapters.neuralforecast.dates import in_one_unit
 from mvpa_ts.adapters.options import check_memory, check_whole, meant, temporarily, unchanged_if_refused
 from mvpa_ts.checks import listed
 from mvpa_ts.forecasting.quantiles import quantiles_at
@@ -116,6 +117,8 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
     _check_aliases(host, [*columns.values(), "cutoff"])
     for argument in _ARGUMENTS:
         if isinstance(frame := given.get(argument), DataFrame):
+            if not isinstance(frame, pd.DataFrame):
+                host.freq = in_one_unit(host.freq)
             _check_argument(host, argument, frame, columns)
             given[argument] = _of_numpy(frame, columns["time_col"])
     if isinstance(given.get("futr_df"), DataFrame):
@@ -262,7 +265,8 @@ def check_freq(dates: Any, freq: Any) -> None:
         first = pd.DatetimeIndex(first)
     try:
         forward = bool((processing.offset_times(first, freq, 1) > first).all())
-        processing.time_ranges(first, freq, 1)  # the host cannot count some steps of pandas, such as the last Friday
+        # The host cannot count some steps of pandas, such as the last Friday, nor two units of polars.
+        forward &= len(processing.time_ranges(first, freq, 3)) == 3
     except Exception as error:  # pandas and polars have several
         forward, reason = False, str(error)
     if not forward:
@@ -300,13 +304,15 @@ def _check_room(argument: str, frame: Any, name: str, ahead: int) -> None:
 
 def _check_kinds(argument: str, frame: Any, name: str, what: str) -> None:
     # A column of pandas may hold anything; the host sorts it, which numbers and text together cannot be.
-    values = frame[name]
-    if isinstance(values, pd.Series) and len(kinds := {*map(type, values.dropna().unique())}) > 1:
-        words = listed(sorted(kind.__name__ for kind in kinds))
-        raise ValueError(
-            f"{argument} must have {what} of one kind in column {name!r}, got {words}: take {argument}[{name!r}]"
-            ".astype(str)"
-        )
+    kinds = {*map(type, pd.Series(frame[name].unique()).dropna())}
+    words = listed(sorted(kind.__name__ for kind in kinds))
+    cast = "astype(str)" if isinstance(frame, pd.DataFrame) else "cast(pl.String)"
+    got = f"in column {name!r}, got {words}: take {argument}[{name!r}].{cast}"
+    if len(kinds) > 1:
+        raise ValueError(f"{argument} must have {what} of one kind {got}")
+    # Of others the host's `save` says, after the training, that it has no words for them.
+    if what == "categories" and not all(issubclass(kind, (str, int, float, np.number, np.bool_)) for kind in kinds):
+        raise ValueError(f"{argument} must have categories that are text, numbers or flags, which can be saved, {got}")
 
 
 def _check_dates(argument: str, frame: Any, name: str) -> None:

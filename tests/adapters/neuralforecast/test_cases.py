@@ -233,9 +233,10 @@ def test_calendar_steps_of_polars_are_not_read_as_those_of_pandas(word, months):
 def test_a_frequency_of_polars_forecasts(panel, tiny, forecaster):
     frame = panel(2)
     frame["ds"] = pd.Timestamp("2024-01-01") + frame.groupby("unique_id").cumcount() * pd.Timedelta("90min")
-    with pytest.warns(UserWarning, match=r"freq='1h30m' has two units, .* write freq='90m'"):
-        forecaster(tiny(2), "1h30m").fit(pl.from_pandas(frame))
-    for word, table in (("90m", pl.from_pandas(frame)), ("1h30min", frame)):  # pandas multiplies both units
+    with pytest.raises(ValueError, match=r"freq must be a step of dates of type .*, got '1mo1d'"):
+        forecaster(tiny(2), "1mo1d").fit(pl.from_pandas(frame))
+    # Of two units the host multiplies the first alone, and had two dates for six steps.
+    for word, table in (("1h30m", pl.from_pandas(frame)), ("90m", pl.from_pandas(frame)), ("1h30min", frame)):
         host = forecaster(tiny(2), word)
         host.fit(table)
         assert host.predict()["ds"].diff()[1] == datetime.timedelta(minutes=90)

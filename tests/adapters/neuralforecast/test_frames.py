@@ -262,6 +262,11 @@ def test_sizes_of_categories_are_asked_for(panel: Callable, tiny: Callable, fore
     for sizes in (None, {}, {"c": 0}, {"c": "3"}, {"c": ["a", "b"]}, 3):
         with pytest.raises(ValueError, match="categorical_cardinalities must"):
             tiny(2, **options, categorical_cardinalities=sizes)
+    model = tiny(2, **options, categorical_cardinalities={"c": 3})
+    days = panel(2).assign(c=lambda df: df["ds"].dt.normalize())
+    for freq, same in (("h", days), ("1h", pl.from_pandas(days))):
+        with pytest.raises(ValueError, match=r"categories that are text, .* in column 'c', got Timestamp: take"):
+            forecaster(model, freq).fit(same)
     mixed = panel(2).assign(c=["a", 1] * 60)
     with pytest.raises(ValueError, match="df must have categories of one kind in column 'c', got int, str: take df"):
         forecaster(tiny(2, **options, categorical_cardinalities={"c": 2})).fit(mixed)
