@@ -177,8 +177,8 @@ class FittedForecaster:
             scaling = FeatureScaling(*map(np.array, numbers))
         if (scales := description.get("channel_scales")) is not None:
             check_numbers(scales, None, f"{path}: channel_scales")
-        names = [_names(description, field, path) for field in _NAMES]
-        return cls(network.eval(), levels, scaling, *names, scales)
+        features, channels = (_names(description, field, path) for field in _NAMES)
+        return cls(network.eval(), levels, scaling, features, channels, scales)
 
 
 def _names(description: Mapping[str, Any], field: str, path: Path) -> tuple[Any, ...] | None:
