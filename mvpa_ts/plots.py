@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -298,11 +299,8 @@ def _of_neuralforecast(df: Any, forecast: Any, pred_interval: Any) -> tuple[dict
 
 def _level(column: str) -> Any:
     """A column's name in neuralforecast's frames, or ("MODEL", 80.0, "lo") for MODEL-lo-80."""
-    for end in ("lo", "hi"):
-        model, _, share = column.rpartition(f"-{end}-")
-        if model:
-            return model, float(share), end
-    return column
+    named = re.fullmatch(r"(.+)-(lo|hi)-(\d+(?:\.\d+)?)", column)
+    return (named[1], float(named[3]), named[2]) if named else column
 
 
 def _of_sktime(y: Any, forecast: Any, pred_interval: Any) -> tuple[dict[Any, Any], _Lines]:

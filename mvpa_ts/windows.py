@@ -201,9 +201,9 @@ class Series:
     position: int | np.ndarray = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", np.asarray(self.values))
-        if self.features is not None:
-            object.__setattr__(self, "features", np.asarray(self.features))
+        for name in ("values", "features"):
+            if (table := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _real(name, table))
         if self.values.ndim != 2 or not self.values.size:
             raise ValueError(f"values must be [n, C] with at least one row, got shape {self.values.shape}")
         if np.isinf(self.values).any():
@@ -228,6 +228,17 @@ class Series:
         position = position[: rows + after]
         counted_on = position[-1] + np.arange(1, rows + after - len(position) + 1)
         return np.concatenate([position[0] - np.arange(before, 0, -1), position, counted_on])
+
+
+def _real(name: str, table: Any) -> np.ndarray:
+    """A table in double precision; raises ValueError for what is no real number."""
+    try:
+        if np.iscomplexobj(table):  # of which torch takes the real part
+            raise TypeError("complex ones")
+        # NaN for the NA of pandas, which numpy alone does not read.
+        return np.asarray(table.astype(float) if hasattr(table, "astype") else table, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold real numbers, or NaN where missing, got others: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,13 @@ def test_positions_of_rows_count_on_from_both_ends(kind):
     assert Series(np.zeros((4, 1)), position=7).positions(2, 1).tolist() == [5, 6, 7, 8, 9, 10, 11]
 
 
-@pytest.mark.parametrize("kind", [np.ndarray.tolist, torch.tensor, pd.DataFrame], ids=["list", "tensor", "frame"])
+_KINDS = {
+    "list": np.ndarray.tolist, "tensor": torch.tensor, "frame": pd.DataFrame,
+    "NA": lambda values: pd.DataFrame(values).astype("Float64"), "objects": lambda values: values.astype(object),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", _KINDS.values(), ids=_KINDS.keys())
 def test_a_series_is_made_of_what_numpy_reads(kind):
     values = np.array([[1.0, 2.0], [np.nan, 3.0]])
     series = Series(kind(values), kind(np.ones((3, 1))))
@@ -187,6 +193,8 @@ def test_scaling_of_several_tables_is_that_of_all_their_rows():
         (np.zeros(3), None, "values must be"),
         (np.zeros((0, 2)), None, "values must be"),
         (np.array([[np.inf]]), None, "values must be finite"),
+        (np.array([[1j]]), None, "values must hold real numbers, or NaN where missing, got others: complex ones"),
+        (np.zeros((3, 1)), [["a"]] * 3, "features must hold real numbers"),
         (np.zeros((3, 1)), np.zeros((2, 1)), "features must be finite"),
         (np.zeros((1, 1)), np.array([[np.nan]]), "features must be finite"),
     ],

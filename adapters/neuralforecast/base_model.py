@@ -343,9 +343,10 @@ class PanelModel(HostOverrides):
             others = sorted(df[column].dropna().unique(), key=str)[1:]
             df = df.assign(**{f"{column}={kind}": (df[column] == kind).where(df[column].notna()) for kind in others})
             names = [*names, *(f"{column}={kind}" for kind in others)]
+        masked = ["available_mask"] if "available_mask" in df.columns else []
+        df = df.astype(dict.fromkeys(["y", *names, *masked], float))  # also those of types with NA
         dates = {name: rows.to_numpy() for name, rows in df.sort_values("ds").groupby("unique_id", observed=True)["ds"]}
         check_twice("df", FrameIndex([*dates], [*dates.values()], polars=polars))
-        masked = ["available_mask"] if "available_mask" in df.columns else []
         tables = df.pivot(index="ds", columns="unique_id", values=["y", *names, *masked])
         if not pd.api.types.is_integer_dtype(tables.index):
             tables.index = pd.DatetimeIndex(tables.index)  # of pyarrow, and days of polars

@@ -74,13 +74,6 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
     """
     if index.dates is None or index.freq is None:
         return
-    if last_rows is None and index.polars and re.fullmatch(r"(\d+[a-z]+){2,}", str(index.freq)):
-        step = pandas_frequency(index.freq)
-        one = next((f"{step // unit}{name}" for name, unit in _UNITS.items() if step and not step % unit), "one unit")
-        warn(
-            f"freq={index.freq!r} has two units, of which neuralforecast multiplies the first alone when it counts the "
-            f"dates ahead: write freq={one!r}"
-        )
     all_dates = index.dates if last_rows is None else [dates[-last_rows:] for dates in index.dates]
     grid = np.unique(np.concatenate(all_dates))
     jump = jump_of(grid, index.freq)
@@ -250,6 +243,14 @@ def pandas_frequency(freq: Any) -> Any:
     return None if re.fullmatch(r"(\d+(ns|us|ms|s|m|h|d|w|mo|q|y|i))+(_saturating)?", freq) else freq
 
 
+def in_one_unit(freq: Any) -> Any:
+    """A step of polars such as "1h30m" in one unit, "90m": of two the host multiplies the first alone."""
+    step = pandas_frequency(freq) if re.fullmatch(r"(\d+[a-z]+){2,}", str(freq)) else None
+    if not isinstance(step, pd.Timedelta):
+        return freq
+    return next((f"{step // unit}{name}" for name, unit in _UNITS.items() if not step % unit), freq)
+
+
 def _step(freq: Any, dates: Any) -> Any:
     """`pandas_frequency` for these dates, by which months of polars are known as well: "1mo", "1q" and "1y"."""
     if not (named := re.fullmatch(r"(\d+)(mo|q|y)", freq) if isinstance(freq, str) else None):
@@ -325,7 +326,7 @@ def warn_of_rounding(index: FrameIndex) -> None:
     for column, (name, distance, deviation) in index.rounded.items():
         target = column == index.columns[2]
         advice = "subtract its level before fit and add it to the forecasts" if target else "subtract its level"
-        if deviation < 1e-30:  # below the least number of float32
+        if distance < 1e-30:  # below the least number of float32
             advice = "multiply it by a large number"
         warn(
             f"column {column!r} of series {name!r} is rounded to multiples of {distance:g} and changes by only "

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from pandas.api.types import is_numeric_dtype
 from utilsforecast import processing
 from utilsforecast.compat import DataFrame
 
 from mvpa_ts.adapters.neuralforecast import losses
+from mvpa_ts.adapters.neuralforecast.dates import in_one_unit
 from mvpa_ts.adapters.options import check_memory, check_whole, meant, temporarily, unchanged_if_refused
 from mvpa_ts.checks import listed
 from mvpa_ts.forecasting.quantiles import quantiles_at
@@ -102,7 +104,8 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
     accepted = {*signature.parameters} | (_HANDED_ON if "data_kwargs" in signature.parameters else set())
     for name in {*options} - accepted:
         raise TypeError(f"{call.__name__} has no option {name!r}: {meant(name, accepted - _NOT_GIVEN)}")
-    given = signature.bind(host, *args, **options).arguments
+    bound = signature.bind(host, *args, **options)
+    given = bound.arguments
     for name, least in _COUNTS.items():
         if name in given and not (given[name] is None and name in ("n_windows", "test_size", "h")):
             check_whole(least, **{name: given[name]})
@@ -114,7 +117,10 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
     _check_aliases(host, [*columns.values(), "cutoff"])
     for argument in _ARGUMENTS:
         if isinstance(frame := given.get(argument), DataFrame):
+            if not isinstance(frame, pd.DataFrame):
+                host.freq = in_one_unit(host.freq)
             _check_argument(host, argument, frame, columns)
+            given[argument] = _of_numpy(frame, columns["time_col"])
     if isinstance(given.get("futr_df"), DataFrame):
         _check_ahead(host, given["futr_df"], given.get("df"), given.get("h"))
     widths = getattr(host, "_cs_df", None) if given.get("level") or given.get("quantiles") else None
@@ -125,6 +131,11 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
                 f"df must have the series whose errors prediction_intervals read in the fit, {listed(fitted_ids)}, got "
                 f"{listed(ids)}: fit with these, or without prediction_intervals"
             )
+    if (h := given.get("h")) is not None and h < host.h:
+        raise ValueError(
+            f"h must be at least {host.h}, that of the models, got {h}: keep the first {h} rows of each series, "
+            f"forecast.groupby({columns['id_col']!r}).head({h}), or make models with h={h}"
+        )
     if host._fitted and (sizes := [size for size in ("n_paths", "h") if isinstance(given.get(size), Integral)]):
         ids = host.uids if given.get("df") is None else given["df"][columns["id_col"]].unique()
         ahead = max(getattr(model, "bytes_ahead", 100) for model in host.models)
@@ -137,7 +148,7 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
     with ExitStack() as kept, unchanged_if_refused(host), temporarily(host, categories_before=host.categorical_vocab_):
         for model in filter(_is_own, host.models):
             kept.enter_context(losses.as_trained(model.loss))
-        table = call(host, *args, **options)
+        table = call(*bound.args, **bound.kwargs)
         if call.__name__ == "cross_validation":
             table = _without_masked_targets(host, table, given.get("df"))
     for answer in answers:
@@ -163,6 +174,17 @@ def _without_masked_targets(host: Any, table: Any, frame: Any) -> Any:
     target[missing] = np.nan
     table = processing.assign_columns(table, host.target_col, target)
     return table if isinstance(table, pd.DataFrame) else table.fill_nan(None)
+
+
+def _of_numpy(frame: Any, time_col: Any) -> Any:
+    """A frame with dates and missing numbers of numpy: the host joins no dates of pyarrow, and stumbles over NA."""
+    if not isinstance(frame, pd.DataFrame):
+        return frame
+    kinds = {name: float for name, column in frame.items() if column.hasnans and is_numeric_dtype(column)}
+    frame = frame.astype(kinds)
+    if time_col in frame and str(frame[time_col].dtype).startswith("timestamp"):
+        frame[time_col] = pd.DatetimeIndex(frame[time_col])
+    return frame
 
 
 def of_this_package(host: Any) -> bool:
@@ -243,6 +265,8 @@ def check_freq(dates: Any, freq: Any) -> None:
         first = pd.DatetimeIndex(first)
     try:
         forward = bool((processing.offset_times(first, freq, 1) > first).all())
+        # The host cannot count some steps of pandas, such as the last Friday, nor two units of polars.
+        forward &= len(processing.time_ranges(first, freq, 3)) == 3
     except Exception as error:  # pandas and polars have several
         forward, reason = False, str(error)
     if not forward:
@@ -280,13 +304,15 @@ def _check_room(argument: str, frame: Any, name: str, ahead: int) -> None:
 
 def _check_kinds(argument: str, frame: Any, name: str, what: str) -> None:
     # A column of pandas may hold anything; the host sorts it, which numbers and text together cannot be.
-    values = frame[name]
-    if isinstance(values, pd.Series) and len(kinds := {*map(type, values.dropna().unique())}) > 1:
-        words = listed(sorted(kind.__name__ for kind in kinds))
-        raise ValueError(
-            f"{argument} must have {what} of one kind in column {name!r}, got {words}: take {argument}[{name!r}]"
-            ".astype(str)"
-        )
+    kinds = {*map(type, pd.Series(frame[name].unique()).dropna())}
+    words = listed(sorted(kind.__name__ for kind in kinds))
+    cast = "astype(str)" if isinstance(frame, pd.DataFrame) else "cast(pl.String)"
+    got = f"in column {name!r}, got {words}: take {argument}[{name!r}].{cast}"
+    if len(kinds) > 1:
+        raise ValueError(f"{argument} must have {what} of one kind {got}")
+    # Of others the host's `save` says, after the training, that it has no words for them.
+    if what == "categories" and not all(issubclass(kind, (str, int, float, np.number, np.bool_)) for kind in kinds):
+        raise ValueError(f"{argument} must have categories that are text, numbers or flags, which can be saved, {got}")
 
 
 def _check_dates(argument: str, frame: Any, name: str) -> None:

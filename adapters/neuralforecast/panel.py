@@ -138,7 +138,7 @@ class Panel:
         has_target = np.arange(len(owner)) < ends[owner]
         for number, column in enumerate(self.dataset.temporal_cols):
             values = self.dataset.temporal[:, number].numpy()
-            lost = np.isnan(values) & has_target if number == self.dataset.y_idx else False
+            lost = np.isnan(values) & has_target
             if len(broken := np.flatnonzero(available & (np.isinf(values) | lost))):
                 raise ValueError(self._infinite(column, values[broken[0]], int(broken[0])))
             if len(large := np.flatnonzero(available & has_target & (np.abs(values) > LARGEST))):
@@ -406,10 +406,12 @@ class Panel:
         series = int(self._owner[row])
         validated = self.fitting and self.appended is not None  # the host does not look for NaN in these rows
         if np.isnan(value) and not validated:
+            target = column == self.dataset.temporal_cols[self.dataset.y_idx]
+            advice = f", or fill {column!r} on missing rows with any number: it is not read there" if target else ""
             return (
                 f"df must hold finite numbers, got inf or NaN in column {column!r} of series {self._series([series])}, "
                 "which local_scaler_type spreads over all its rows. Leave local_scaler_type out, since the model "
-                f"scales each series itself, or fill {column!r} on missing rows with any number: it is not read there"
+                f"scales each series itself{advice}"
             )
         number = row - int(self.dataset.indptr[series])
         index = None if self.index is None else self.index.with_appended()

@@ -230,6 +230,18 @@ class PretrainedMVPA(PanelModel):
         return panel
 
 
+def _refuse_shift(owner: nn.Module, name: str, module: Any) -> None:
+    """Raise ValueError where darts wants steps that begin later, which a model trains for and this one is not told."""
+    if isinstance(module, PretrainedMVPA) and (shift := getattr(owner, "output_chunk_shift", 0)):
+        raise ValueError(
+            f"output_chunk_shift must be 0 with PretrainedMVPA, got {shift}: add it to output_chunk_length, and leave "
+            f"the first {shift} steps of the forecast out"
+        )
+
+
+nn.modules.module.register_module_module_registration_hook(_refuse_shift)
+
+
 def _refuse(options: Mapping[str, Any]) -> None:
     """Raise an error for an option that a network which exists already, and reads the series alone, cannot take."""
     of_host = inspect.signature(BaseModel.__init__).parameters

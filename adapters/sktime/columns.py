@@ -20,7 +20,7 @@ class Columns:
     """Columns of y in the order in which the network sees them."""
 
     names: list[Any]
-    # A row a column: `positions` and `series`, as `ForecastingNetwork.forward` has them, where the network wants them.
+    # A row a column: `positions`, `series` and `units`, as `ForecastingNetwork.forward` has them, where there are any.
     channel_inputs: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -43,6 +43,7 @@ def arranged(y: pd.DataFrame, parameters: Mapping[str, Any], trained: FittedFore
     import torch
 
     from mvpa_ts.forecasting.series import plain, rows_of
+    from mvpa_ts.windows import Scaling
 
     book, names = book_of(parameters), list(y.columns)
     # A network with parameters of single columns must find each of them where it was in training.
@@ -56,6 +57,10 @@ def arranged(y: pd.DataFrame, parameters: Mapping[str, Any], trained: FittedFore
     else:
         names = [names[row] for row in book.arranged(names, y.to_numpy(float))]
     inputs = {}
+    if (constant := Scaling.mean_and_deviation(y[names].to_numpy(float))[1] == 0.0).any():
+        # Of the unit 1 that it is scaled by, what is read in others would move it by a share.
+        inputs["units"] = torch.tensor([[0.0, 1.0]]).repeat(len(names), 1)
+        inputs["units"][torch.from_numpy(constant)] = torch.nan
     if book.positions is not None:
         inputs["positions"] = torch.from_numpy(book.coordinates(names)).float()
     if trained is not None:

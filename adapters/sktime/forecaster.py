@@ -328,7 +328,7 @@ class MVPAForecaster(DictOptions, Pretraining):
         units = torch.tensor([[0.0, 1.0]]).repeat(len(columns), 1)
         to_onnx(
             self.fitted_.network, path, scaling=self._scaling, order=[columns.index(n) for n in self._columns.names],
-            channel_inputs={**self._columns.channel_inputs, "units": units},
+            channel_inputs={"units": units, **self._columns.channel_inputs},
         )  # fmt: skip
 
     def update_predict_single(self, y: Any = None, fh: Any = None, X: Any = None, update_params: bool = True) -> Any:

@@ -174,6 +174,10 @@ class Pretraining(BaseForecaster):
             clock.after_step(step, steps)
             show(label, step, steps, loss=loss)
 
+        # Vectors and parameters of single columns stay with the names that they were learned under.
+        names: Any = tuple(map(plain, columns.names))
+        if other := start is not None and names != start.channel_names:
+            start = replace(start, channel_scales=None)
         with progress_bar(self.verbose) as show:
             fitted = fit_forecaster(
                 series,
@@ -187,8 +191,8 @@ class Pretraining(BaseForecaster):
                 device=checked_device(self.device),
                 progress=progress,
             )
-        # Vectors and parameters of single columns stay with the names that they were learned under.
-        names = tuple(map(plain, columns.names)) if start is None else start.channel_names
+        if start is not None and other:
+            fitted, names = replace(fitted, channel_scales=None), start.channel_names
         features = tuple(map(plain, self._features or ())) if config.feature_sizes.future else None
         return replace(fitted, feature_names=features, channel_names=names)
 

@@ -42,6 +42,8 @@ class FittedForecaster:
         Names of the features, in the network's order, if they have names.
     channel_names : tuple or None
         Names of the channels in training, in the network's order, if they have names.
+    channel_scales : tuple or None
+        Deviations of the channels of a training on one series, in which the effects of features are counted.
 
     Examples
     --------
@@ -62,6 +64,7 @@ class FittedForecaster:
     feature_scaling: FeatureScaling | None = None
     feature_names: tuple[Any, ...] | None = None
     channel_names: tuple[Any, ...] | None = None
+    channel_scales: tuple[float, ...] | None = None
 
     @property
     def config(self) -> ForecastingConfig:
@@ -140,6 +143,7 @@ class FittedForecaster:
             "feature_scaling": scaling and {name: values.tolist() for name, values in asdict(scaling).items()},
             "feature_names": names,
             "channel_names": self.channel_names,
+            "channel_scales": self.channel_scales,
         }
         save_model(self.network, description, folder, names=_FILES, beside=beside or {})
 
@@ -171,7 +175,10 @@ class FittedForecaster:
             for values in numbers:
                 check_numbers(values, config.feature_sizes.future, source)
             scaling = FeatureScaling(*map(np.array, numbers))
-        return cls(network.eval(), levels, scaling, *(_names(description, field, path) for field in _NAMES))
+        if (scales := description.get("channel_scales")) is not None:
+            check_numbers(scales, None, f"{path}: channel_scales")
+        features, channels = (_names(description, field, path) for field in _NAMES)
+        return cls(network.eval(), levels, scaling, features, channels, scales)
 
 
 def _names(description: Mapping[str, Any], field: str, path: Path) -> tuple[Any, ...] | None:
@@ -211,7 +218,8 @@ def fit_forecaster(
     scalings : sequence of Scaling, optional
         One for each series. By default each series is scaled by itself.
     start : FittedForecaster, optional
-        Train a copy of this network further, instead of a new one. It keeps its scaling of the features.
+        Train a copy of this network further, instead of a new one. It keeps its scaling of the features, and in units
+        of the series what they do, if it has `channel_scales`.
     channel_inputs : mapping of str to Tensor, optional
         `positions` and `series` of the channels, as `ForecastingNetwork.forward` has them.
     seed : int
@@ -279,6 +287,9 @@ def fit_forecaster(
             start_in_order(network.linear, torch.tensor(levels))
         else:
             network = copy.deepcopy(start.network)
+            if network.reads_effects and start.channel_scales and len(scalings) == 1:
+                changes = np.log(np.array(start.channel_scales) / scalings[0].scale)
+                network.future_effects.data *= float(np.exp(changes.mean()))
         if "bounds" in config.per_channel:
             values = [scaling.apply(panel.values) for panel, scaling in zip(series, scalings, strict=True)]
             stacked = torch.tensor(np.concatenate(values), dtype=torch.float32)
@@ -288,7 +299,8 @@ def fit_forecaster(
             windows = {name: chosen.to(device) for name, chosen in windows.items()}
             train(network.to(device), windows, training, seed=seed, levels=levels, progress=progress)
             network.to("cpu")
-    return FittedForecaster(network.eval(), levels, feature_scaling)
+    scales = tuple(scalings[0].scale.tolist()) if len(scalings) == 1 else None
+    return FittedForecaster(network.eval(), levels, feature_scaling, channel_scales=scales)
 
 
 def _warn_of_untaught_steps(windows: Windows) -> None:

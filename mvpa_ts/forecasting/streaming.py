@@ -197,6 +197,7 @@ class ForecastStream:
                 )
             rows = rows[self.columns] if hasattr(rows, "columns") else {name: rows[name] for name in self.columns}
         try:
+            rows = rows.astype(float) if hasattr(rows, "astype") else rows  # NaN for the NA of pandas
             values = np.asarray(list(rows.values()) if isinstance(rows, Mapping) else rows, dtype=float)
         except (TypeError, ValueError) as error:
             raise ValueError(f"rows must hold numbers, as many in each column, got others: {error}") from error

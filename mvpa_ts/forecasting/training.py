@@ -203,7 +203,7 @@ def train(
     device = inputs.values.device
     clock = time.process_time if device.type == "cpu" else time.perf_counter
     started = clock()
-    generator, random_state = torch.Generator().manual_seed(seed), OwnRandomState()
+    generator, random_state = torch.Generator().manual_seed(int(seed)), OwnRandomState()
     quantiles = None if levels is None else torch.tensor(levels, device=device)
     total = _steps(training, len(inputs), max_steps)
     _start(model, inputs, training)

@@ -51,6 +51,8 @@ def test_a_forecast_of_neuralforecast_has_its_intervals():
     assert [axis.get_title() for axis in figure.axes] == ["a", "b"]
     assert lines_of(figure.axes[1]) == {"observed": (-np.arange(10.0)).tolist(), "MVPA-median": [-10.0, -11.0]}
     assert bands_of(figure.axes[0]) == {"MVPA 80 %": (6.0, 15.0), "MVPA 50 %": (8.0, 13.0)}
+    renamed = forecast.rename(columns=lambda name: name.replace("MVPA", "A-lo-fi"))
+    assert [*bands_of(plots.forecast(df, renamed).axes[0])] == ["A-lo-fi 80 %", "A-lo-fi 50 %"]
     assert len(plots.forecast(df, forecast, series=["b"]).axes) == 1
     # Nothing lies over a value or a date: the legend is below, and dates are short.
     figure.canvas.draw()

@@ -3,6 +3,7 @@
 import warnings
 from contextlib import nullcontext
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -98,8 +99,9 @@ def test_places_count_in_units_of_the_usual_gap(network):
         network(x, positions=torch.zeros(5, 1))
     with pytest.raises(ValueError, match="positions must be finite"):
         network(x, positions=torch.full((5, 1), torch.nan))
-    with pytest.raises(ValueError, match=r"positions must be \[C, k\] = \[5, k\]"):
-        network(x, positions=torch.zeros(4, 1))
+    for places in (torch.zeros(4, 1), [[0.0]] * 5):
+        with pytest.raises(ValueError, match=r"positions must be a tensor \[C, k\] = \[5, k\]"):
+            network(x, positions=places)
 
 
 def test_one_far_value_is_not_read_and_a_new_level_is():
@@ -163,7 +165,7 @@ def test_gradients_are_finite_with_gaps(network):
 @torch.no_grad()
 def test_horizons_of_any_length(network):
     x = panel()
-    for horizon in (1, 16, 40, 100):
+    for horizon in (1, 16, 40, np.int64(100)):
         forecast = forecast_quantiles(network, x, horizon=horizon)
         assert forecast.shape == (2, horizon, 3, len(LEVELS))
         assert bool(forecast.isfinite().all())
@@ -379,7 +381,8 @@ def test_a_season_longer_than_the_networks_look_back(network):
     [("h", 168), ("6h", 28), ("30min", 48), ("10min", 144), ("5m", 288), ("D", 7), ("D ", 7), ("B", 5), ("W-SUN", 52),
      ("ME", 12), ("1mo", 12), ("3MS", 4), ("QE-DEC", 4), ("2QS", 2), ("YE", 0), ("7min", 0), (1, 0), (None, 0),
      ("45s", 1920), (pd.DateOffset(months=1), 12), (pd.DateOffset(hours=6), 28), (pd.DateOffset(2, days=1), 0),
-     (pd.DateOffset(months=1, days=1), 0)],
+     (pd.DateOffset(months=1, days=1), 0), (pd.offsets.CustomBusinessMonthEnd(), 12), ("WOM-2WED", 12),
+     ("7D", 52), ("14d", 26), ("10D", 0)],
 )  # fmt: skip
 def test_season_of_a_frequency(name, steps):
     assert season_of(name) == steps

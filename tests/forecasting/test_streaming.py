@@ -54,6 +54,8 @@ def test_tables_and_single_rows_by_name(stream, fitted):
     np.testing.assert_array_equal(stream.rows, ROWS[31:55])
     stream.update(pl.from_pandas(table(ROWS[55:56])[["b", "c", "a"]]))
     np.testing.assert_array_equal(stream.rows, ROWS[32:56])
+    stream.update(table(ROWS[56:57]).astype("Float64").assign(b=pd.array([None], "Float64")))
+    np.testing.assert_array_equal(stream.rows[-1], [ROWS[56, 0], np.nan, ROWS[56, 2]])
 
 
 def test_a_series_is_a_column_of_a_stream_of_one(fitted):

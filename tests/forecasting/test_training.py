@@ -127,7 +127,7 @@ class TestTraining:
     def test_goes_on_from_a_start_without_touching_it(self):
         start = fit([series()])
         before = weights(start).clone()
-        further = fit([series(seed=1)], start=start)
+        further = fit([series(seed=1)], start=start, seed=np.int64(0))
         assert torch.equal(weights(start), before)
         assert not torch.equal(weights(further), before)
         same = fit([series(seed=1)], ForecasterTraining(steps=0), start=start)
@@ -305,6 +305,7 @@ def test_files(tmp_path):
         ),
         ({"feature_scaling": [1.0]}, "feature_scaling must hold a JSON object with the fields of FeatureScaling"),
         ({"feature_names": 3}, "feature_names must be a list of names"),
+        ({"channel_scales": ["1"]}, "channel_scales must hold finite numbers"),
         ({"config": None}, "must hold a JSON object with the fields of ForecastingConfig"),
         ({"config.mlp_dim": 10**9}, "mlp_dim must lie between 0 and"),
         ({"config.num_layers": 10**7}, "num_layers must lie between 0 and"),

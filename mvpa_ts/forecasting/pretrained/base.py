@@ -239,10 +239,11 @@ class BaseForecaster(nn.Module):
         Tensor, shape (B, h, C, Q)
             Quantiles `levels`, in the units of x.
         """
-        mask = self.checked_mask(x, mask, horizon)
+        mask, horizon = self.checked_mask(x, mask, horizon), int(horizon)
         C = x.shape[2]
-        if positions is not None and (positions.ndim != 2 or len(positions) != C):
-            raise ValueError(f"positions must be [C, k] = [{C}, k], got shape {tuple(positions.shape)}")
+        if positions is not None and (getattr(positions, "ndim", 0) != 2 or len(positions) != C):
+            got = getattr(positions, "shape", type(positions))
+            raise ValueError(f"positions must be a tensor [C, k] = [{C}, k], got {got}")
         seasons = torch.as_tensor(0 if season is None else season, device=x.device).expand(len(x))
         alone = torch.zeros_like(mask[:, 0])
         if not (self.training or torch.compiler.is_compiling()):  # a graph is for panels that reach the last step

@@ -165,7 +165,7 @@ def forecast_quantiles(
     """
     if not hasattr(network, "checked_mask"):
         raise ValueError(f"network must be a BaseForecaster, such as load_base('base'), got {network!r:.100}")
-    mask = network.checked_mask(x, mask, horizon)
+    mask, horizon = network.checked_mask(x, mask, horizon), int(horizon)
     x = x.masked_fill(~mask, 0.0)
     if not x.isfinite().all():
         raise ValueError("x must hold finite numbers where they are observed, or NaN without a mask; got others")

@@ -18,7 +18,7 @@ _SECONDS = {"s": 1, "S": 1, "min": 60, "T": 60, "m": 60, "minutes": 60, "h": 360
 _DAY, _WEEK = 86_400, 604_800
 _CYCLES = {
     "D": 7, "d": 7, "days": 7, "B": 5, "C": 5, "W": 52, "w": 52, "weeks": 52,
-    **dict.fromkeys(("M", "ME", "MS", "BM", "BME", "BMS", "mo", "months"), 12),
+    **dict.fromkeys(("M", "ME", "MS", "BM", "BME", "BMS", "CBME", "CBMS", "WOM", "mo", "months"), 12),
     **dict.fromkeys(("Q", "QE", "QS", "BQ", "BQE", "BQS", "q"), 4),
 }  # fmt: skip
 
@@ -48,6 +48,8 @@ def season_of(frequency: Any) -> int:
     if named is None:
         return 0
     count, unit = int(named[1] or 1), named[2]
+    if _CYCLES.get(unit) == 7 and count % 7 == 0:  # whole weeks
+        count, unit = count // 7, "W"
     if unit in _SECONDS:
         steps = count * _SECONDS[unit]
         cycle = _WEEK if steps >= _SECONDS["h"] else _DAY

@@ -160,6 +160,8 @@ def test_levels_that_float32_rounds_are_named(library, panel, tiny, forecaster):
     for held in (large.astype("int32"), large.astype("double[pyarrow]"), large.mask(large.index == 3)):
         with pytest.warns(UserWarning, match="is rounded to multiples of 8"):
             forecaster(tiny(2)).fit(panel(2).assign(y=held, available_mask=held.notna().astype(float)))
+    with pytest.warns(UserWarning, match="multiples of 524288 .* subtract its level before fit"):
+        forecaster(tiny(1)).fit(panel(1).assign(y=5e12))
     values = panel(2)["y"]
     for held in (values, values + 1e4, 8.0 * np.rint(values) + 1e8):
         with warnings.catch_warnings():
@@ -231,9 +233,10 @@ def test_calendar_steps_of_polars_are_not_read_as_those_of_pandas(word, months):
 def test_a_frequency_of_polars_forecasts(panel, tiny, forecaster):
     frame = panel(2)
     frame["ds"] = pd.Timestamp("2024-01-01") + frame.groupby("unique_id").cumcount() * pd.Timedelta("90min")
-    with pytest.warns(UserWarning, match=r"freq='1h30m' has two units, .* write freq='90m'"):
-        forecaster(tiny(2), "1h30m").fit(pl.from_pandas(frame))
-    for word, table in (("90m", pl.from_pandas(frame)), ("1h30min", frame)):  # pandas multiplies both units
+    with pytest.raises(ValueError, match=r"freq must be a step of dates of type .*, got '1mo1d'"):
+        forecaster(tiny(2), "1mo1d").fit(pl.from_pandas(frame))
+    # Of two units the host multiplies the first alone, and had two dates for six steps.
+    for word, table in (("1h30m", pl.from_pandas(frame)), ("90m", pl.from_pandas(frame)), ("1h30min", frame)):
         host = forecaster(tiny(2), word)
         host.fit(table)
         assert host.predict()["ds"].diff()[1] == datetime.timedelta(minutes=90)
@@ -263,6 +266,13 @@ def test_missing_rows_under_a_local_scaler_get_the_right_advice(panel, tiny, for
         host.fit(frame)
     assert "mark the row" not in str(caught.value)
     host.fit(frame.fillna({"y": 0.0}))
+    # Of a covariate every row became missing, and a forecast went on without it.
+    frame = frame.fillna({"y": 0.0}).assign(x=frame["y"] % 7)
+    for option in ("futr_exog_list", "hist_exog_list"):
+        for maker in ("MVPA", "base"):
+            host = forecaster(made(maker, tiny, **{option: ["x"]}), local_scaler_type="standard")
+            with pytest.raises(ValueError, match=r"in column 'x' of series 's00', which local_scaler_type .* itself$"):
+                host.fit(frame)
 
 
 def test_making_a_model_leaves_the_random_state_of_the_process():

@@ -58,6 +58,15 @@ def test_the_pretrained_forecaster_trains_nothing_and_forecasts_what_its_network
     np.testing.assert_allclose(forecast, median.detach().numpy(), atol=1e-5)
 
 
+def test_steps_that_begin_later_are_refused_where_nothing_is_trained():
+    """They were those after the last row, named as later ones."""
+    sizes = {"input_chunk_length": 36, "output_chunk_length": 12, "output_chunk_shift": 3, "pl_trainer_kwargs": QUIET}
+    with pytest.raises(ValueError, match="output_chunk_shift must be 0 with PretrainedMVPA, got 3: add it to"):
+        NeuralForecastModel(model=PretrainedMVPA, n_epochs=0, **sizes).fit(season(148, 3))
+    forecast = NeuralForecastModel(model=MVPA, n_epochs=1, **sizes).fit(season(148, 3)).predict(12)
+    assert forecast.start_time() == 151
+
+
 @pytest.mark.parametrize(("model", "epochs"), [(MVPA, 1), (PretrainedMVPA, 0)])
 def test_missing_values_that_darts_does_not_mark_are_named(model, epochs):
     panel = season(148, 2)

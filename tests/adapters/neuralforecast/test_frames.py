@@ -262,12 +262,17 @@ def test_sizes_of_categories_are_asked_for(panel: Callable, tiny: Callable, fore
     for sizes in (None, {}, {"c": 0}, {"c": "3"}, {"c": ["a", "b"]}, 3):
         with pytest.raises(ValueError, match="categorical_cardinalities must"):
             tiny(2, **options, categorical_cardinalities=sizes)
+    model = tiny(2, **options, categorical_cardinalities={"c": 3})
+    days = panel(2).assign(c=lambda df: df["ds"].dt.normalize())
+    for freq, same in (("h", days), ("1h", pl.from_pandas(days))):
+        with pytest.raises(ValueError, match=r"categories that are text, .* in column 'c', got Timestamp: take"):
+            forecaster(model, freq).fit(same)
     mixed = panel(2).assign(c=["a", 1] * 60)
     with pytest.raises(ValueError, match="df must have categories of one kind in column 'c', got int, str: take df"):
         forecaster(tiny(2, **options, categorical_cardinalities={"c": 2})).fit(mixed)
 
 
-@pytest.mark.parametrize("freq", [None, "month", pd.Timedelta("1h"), 1.5, "0h", "-1h"])
+@pytest.mark.parametrize("freq", [None, "month", pd.Timedelta("1h"), 1.5, "0h", "-1h", "LWOM-FRI"])
 def test_a_freq_that_makes_no_dates_is_named_before_the_training(freq: Any, panel: Callable, tiny: Callable) -> None:
     words = r"freq must be a step of dates of type datetime64.*, got .* such as 'h' or"
     with pytest.raises(ValueError, match=words):
@@ -278,12 +283,36 @@ def test_a_freq_that_makes_no_dates_is_named_before_the_training(freq: Any, pane
 
 
 def test_dates_of_pyarrow_are_those_of_numpy(panel: Callable, tiny: Callable) -> None:
-    frame, forecasts = panel(2), []
-    for same in (frame, frame.assign(ds=frame["ds"].astype("timestamp[us][pyarrow]"))):
-        host = NeuralForecast([tiny(2)], freq="h")
-        host.fit(same)
-        forecasts.append(host.predict())
-    pd.testing.assert_frame_equal(*forecasts, check_dtype=False)
+    frame, forecasts = panel(2).assign(x=1.0), []
+    for kind in ("datetime64[us]", "timestamp[us][pyarrow]"):
+        same, host = frame.astype({"ds": kind}), NeuralForecast([tiny(2, futr_exog_list=["x"])], freq="h")
+        tested = host.cross_validation(same, n_windows=2, step_size=6)
+        ahead = host.make_future_dataframe().assign(x=1.0).astype({"ds": kind})
+        forecasts.append([tested, host.predict(futr_df=ahead), host.predict(same, futr_df=ahead)])
+    for expected, forecast in zip(*forecasts, strict=True):
+        pd.testing.assert_frame_equal(expected, forecast, check_dtype=False)
+
+
+@pytest.mark.parametrize("kind", ["Float64", "Float32", "Int64", "double[pyarrow]"])
+@pytest.mark.parametrize("maker", ["MVPA", "base"])
+def test_missing_numbers_of_every_type_are_those_of_numpy(
+    maker: str, kind: str, panel: Callable, tiny: Callable
+) -> None:
+    """The host has no float of pandas' own NA."""
+    frame = panel(2).assign(x=lambda df: df.index % 7, z=lambda df: df.index % 5)
+    missing = frame.index.isin([5, 17, 80])
+    frame = frame.round({"y": 0}).astype({"x": float, "z": float}).assign(available_mask=np.where(missing, 0.0, 1.0))
+    frame.loc[missing, ["y", "x", "z"]] = np.nan
+    results = []
+    for same in (frame, frame.astype({"y": kind, "x": kind, "z": kind, "available_mask": kind})):
+        options: dict[str, Any] = {"futr_exog_list": ["x"], "hist_exog_list": ["z"]}
+        model = tiny(2, **options) if maker == "MVPA" else MVPA.from_pretrained("small", h=6, alias="MVPA", **options)
+        host = NeuralForecast([model], freq="h")
+        tested = host.cross_validation(same, n_windows=2, step_size=30)
+        ahead = host.make_future_dataframe().assign(x=1.0)
+        results.append([tested, host.predict(same, futr_df=ahead), model.effects(same)])
+    for expected, result in zip(*results, strict=True):
+        pd.testing.assert_frame_equal(expected, result, check_dtype=False)
 
 
 def test_nothing_is_printed_between_the_results_of_a_script(

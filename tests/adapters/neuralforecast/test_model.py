@@ -362,6 +362,14 @@ def test_a_longer_horizon_than_fitted(loss: Any, tiny: Callable, panel: Callable
     assert np.allclose(short[column], forecast[forecast.groupby("unique_id").cumcount() < 6][column])
 
 
+def test_a_shorter_horizon_than_fitted_is_told_what_to_do(panel, tiny, forecaster):
+    host, words = forecaster(tiny(2)), r"h must be at least 6, .* got 2: .*, forecast.groupby\('unique_id'\).head\(2\)"
+    host.fit(panel(2))
+    for call in (lambda: host.predict(h=2), lambda: host.cross_validation(panel(2), h=2)):
+        with pytest.raises(ValueError, match=words):
+            call()
+
+
 def test_short_series_are_padded(tiny: Callable, panel: Callable, forecaster: Callable):
     frame = panel(4)
     row = frame.groupby("unique_id").cumcount()

@@ -672,6 +672,27 @@ class TestFarCovariates:
         assert np.abs(forecaster.predict(X=X[160:].assign(price=8.0)) - 110).mean() < 2.5
 
 
+@pytest.mark.parametrize("larger", [1.0, 10.0])
+def test_an_effect_from_files_stays_in_units_where_a_column_varies_more_by_now(larger, tmp_path):
+    """It was learnt in deviations of the rows then, and grew with them. A column of another name has its own size."""
+    draws = np.random.default_rng(0).standard_normal((306, 2))
+    X = pd.DataFrame({"price": draws[:, 0]})
+    y = (3.0 * X["price"] + np.where(np.arange(306) < 100, 1.0, larger) * draws[:, 1]).rename("sales")
+
+    def effect(forecaster, end):
+        low, high = (forecaster.predict(X=X[end : end + 6] + step) for step in (0.0, 1.0))
+        return (high - low).mean()
+
+    forecaster = fitted(y[:100], range(1, 7), X[:100], max_steps=60, input_size=24)
+    before = effect(forecaster, 100)
+    forecaster.to_files(tmp_path)
+    again = MVPAForecaster.from_files(tmp_path, finetune_steps=0)
+    assert effect(again.fit(y[:300], X[:300], range(1, 7)), 300) == pytest.approx(3.0, abs=1.5)
+    other = MVPAForecaster.from_files(tmp_path, finetune_steps=0)
+    other.fit(1000.0 * y[:100].rename("costs"), X[:100], range(1, 7))
+    assert effect(other, 100) == pytest.approx(1000.0 * before, rel=1e-3)
+
+
 @pytest.mark.parametrize("change", ["2024-10-27", "2024-03-31"])
 @pytest.mark.parametrize("ahead", [True, False], ids=["ahead", "behind"])
 def test_a_season_of_hours_follows_the_local_clock(change, ahead):

@@ -93,6 +93,17 @@ def test_units_and_levels(unit, level):
     np.testing.assert_allclose((forecast - level) / unit, fitted(y).predict(), rtol=1e-5)
 
 
+@pytest.mark.parametrize("level", [3e-9, 0.02, 4e7])
+def test_what_never_varied_stays_beside_others_that_do(level):
+    """Its forecasts were moved by a share of 1, whatever its unit."""
+    y = waves(columns=3)
+    y.isetitem(1, level)
+    forecaster = fitted(y[:-9], network={"per_channel": ["vectors"]})
+    forecaster.update(y[-9:], update_params=False)
+    quantiles = forecaster.predict_quantiles(alpha=[0.1, 0.5, 0.9])[y.columns[1]]
+    np.testing.assert_allclose(quantiles, level, rtol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["dates", "microseconds", "zone", "numbers"])
 def test_kinds_of_index(kind):
     y = waves()
