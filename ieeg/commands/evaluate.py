@@ -138,7 +138,7 @@ def _report(results: Sequence[SubjectResult], options: argparse.Namespace, recor
 def _left_out(root: Path, folders: Sequence[Path]) -> list[Row]:
     """What `mvpformer detect` left out of the recordings, and the files that it could not read."""
     of_last_run = read_left_out(root)
-    rows = [row for row in of_last_run if row[2].startswith(("failed", "of a kind"))]
+    rows = [row for row in of_last_run if row[2].startswith(("failed", "of a kind", "a link"))]
     listed_names = {row[0] for row in of_last_run} | {folder.name for folder in folders}
     for folder in folders:
         run = read_config(folder / RUN)

@@ -66,13 +66,13 @@ def seizures_from_events(
         if is_seizure(text, words)
     ]
     marks = sorted([*{event for event in stated if event[1] == 0}, *(event for event in stated if event[1] != 0)])
-    if early := [onset for onset, length, _ in marks if onset < 0 < onset + length]:
-        warn(f"{name}: the seizure at {early[0]:g} s begins before the recording and counts from its first sample on")
-    if late := [onset for onset, length, _ in marks if onset < duration < onset + length - 1.0]:
-        warn(f"{name}: the seizure at {late[0]:g} s ends after the recording, and counts up to its last sample")
     spans = _Marked(duration, open_seconds, name).intervals(marks)
     # Annotations of a longer recording, of which the file is a part, are common.
     inside = sorted((onset, offset) for onset, offset in spans if onset < duration and offset >= 0)
+    if early := [onset for onset, offset in inside if onset < 0 < offset]:
+        warn(f"{name}: the seizure at {early[0]:g} s begins before the recording and counts from its first sample on")
+    if late := [onset for onset, offset in inside if duration < offset - 1.0]:
+        warn(f"{name}: the seizure at {late[0]:g} s ends after the recording, and counts up to its last sample")
     if outside := sorted({*spans} - {*inside}):
         times = f"at {listed([f'{onset:g}' for onset, _ in outside])} s"
         warn_left_out(f"{name}: seizures outside of the recording, which lasts {duration:g} s, are left out: {times}")

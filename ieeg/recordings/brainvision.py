@@ -20,6 +20,8 @@ _CONTINUOUS = {
     "Averaged": "NO",
     "UseBigEndianOrder": "NO",
 }
+# Place, length and channel follow, and may be a time of 20 digits.
+_TEXT_OF_MARK = re.compile(r"^(Mk\d+=[^,\n]*,)(.*)(?=(?:, *-?\d{1,19}){3}(?:,\d{20})?\s*$)", re.MULTILINE)
 
 
 class Header:
@@ -44,9 +46,11 @@ class Header:
 
     @property
     def marker_files(self) -> list[Path]:
-        """The marker files that are there."""
-        files = (self.path.parent / name for name in self.values("MarkerFile") if name)
-        return [file for file in files if file.exists()]
+        """The marker files that are there; of a header that names another, as after renaming, MNE reads its own."""
+        files = [self.path.parent / name for name in self.values("MarkerFile") if name]
+        return [file for file in files if file.exists()] or [
+            file for file in [self.path.with_suffix(".vmrk")] if files and file.exists()
+        ]
 
 
 def check_brainvision(path: Path, truncated: str = "error") -> list[str]:
@@ -220,7 +224,7 @@ def _stated_page(content: bytes) -> str:
 
 
 def in_utf8(path: Path, folder: Path) -> Path:
-    """A copy in UTF-8 of a BrainVision header and its marker file in a folder; the data stay where they are."""
+    """A copy in UTF-8, as MNE reads it, of a BrainVision header and its marker file; the data stay where they are."""
 
     def line(key: str) -> re.Pattern[str]:
         return re.compile(rf"^([ \t]*{key}[ \t]*=)(.*)$", re.MULTILINE | re.IGNORECASE)
@@ -231,9 +235,12 @@ def in_utf8(path: Path, folder: Path) -> Path:
     text = stated(header_text(path), "Codepage", "UTF-8")
     if (data := line("DataFile").search(text)) is not None:
         text = stated(text, "DataFile", os.path.abspath(path.parent / data[2].strip()))
-    if (marks := line("MarkerFile").search(text)) is not None and (file := path.parent / marks[2].strip()).is_file():
-        copy, page = stated(header_text(file), "Codepage", "UTF-8"), _stated_page(guards.read_text_bytes(file))
-        if page in ("", "utf-8", "utf8"):
+    for file in Header(path).marker_files[:1]:
+        content, marks = guards.read_text_bytes(file), header_text(file)
+        copy, page = stated(marks, "Codepage", "UTF-8"), _stated_page(content)
+        if content.endswith(marks.encode()):
+            pass  # only its name, or that of the header, is in capitals
+        elif page in ("", "utf-8", "utf8"):
             warn(f"{file.name} is not UTF-8 and names no other code page: read as Windows-1252")
         # Words of Western Europe hardly have three such letters in a row, those of other alphabets have no others.
         elif page == "ansi" and re.search(r"[^\x00-\x7f]{3}", copy):
@@ -241,10 +248,11 @@ def in_utf8(path: Path, folder: Path) -> Path:
                 f"{file.name} is read as Windows-1252 and seems to be in another code page: name it in the file, such "
                 "as Codepage=1251 (Cyrillic) or Codepage=932 (Japanese)"
             )
-        (folder / file.name).write_text(copy, encoding="utf-8", newline="")
-        text = stated(text, "MarkerFile", file.name)
-    (folder / path.name).write_text(text, encoding="utf-8", newline="")
-    return folder / path.name
+        copy = _TEXT_OF_MARK.sub(lambda match: match[1] + match[2].replace(",", r"\1"), copy)
+        (folder / "marks.vmrk").write_text(copy, encoding="utf-8", newline="")
+        text = stated(text, "MarkerFile", "marks.vmrk")
+    (folder / "header.vhdr").write_text(text, encoding="utf-8", newline="")
+    return folder / "header.vhdr"
 
 
 def bad_intervals(path: Path) -> dict[int, set[int]]:

@@ -12,9 +12,12 @@ import numpy as np
 
 from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.recordings import guards
+from mvpa_ts.ieeg.recordings.edf import in_utf8
 
 # By the number of a GDF data type; 0 where there is none.
 _GDF_BYTES = (0, 1, 1, 2, 2, 4, 4, 8, 8, 0, 0, 0, 0, 0, 0, 0, 4, 8)
+# Codes of volts in GDF 2; those of thousandths, millionths and billionths follow as SI has them.
+_GDF_UNITS = {4256: "V", 4274: "mV", 4275: "µV", 4276: "nV"}
 # FIFF_DIR_POINTER, FIFF_BLOCK_START, FIFF_REF_ROLE with FIFFV_ROLE_PREV_FILE, FIFF_REF_FILE_NUM, FIFF_REF_FILE_NAME
 _FIF_DIRECTORY, _FIF_BLOCK_START = 101, 104
 _FIF_ROLE, _FIF_ROLE_PREVIOUS, _FIF_NUMBER_OF_ANOTHER, _FIF_NAME_OF_ANOTHER = 115, 1, 117, 118
@@ -72,6 +75,20 @@ def check_gdf(path: Path) -> tuple[str, ...]:
         count = struct.unpack_from("<I", table, 4)[0] if version < 1.94 else int.from_bytes(table[1:4], "little")
         guards.check_size(path, end + 8 + count * (12 if table[0] == 3 else 6), f"{count} events")
     return names
+
+
+def gdf_units(path: Path) -> list[str]:
+    """Units of the channels as a GDF header states them, of which MNE knows µV and, in version 2, mV."""
+    with path.open("rb") as file:
+        fixed = file.read(256)
+        old = float(fixed[4:8]) < 1.9
+        (channels,) = struct.unpack_from("<I" if old else "<H", fixed, 252)
+        variable = file.read(256 * channels)
+    if old:
+        texts = (variable[96 * channels + 8 * i :][:8].partition(b"\0")[0] for i in range(channels))
+        return [in_utf8(text.decode("latin-1")).strip() for text in texts]
+    codes = np.frombuffer(variable, "<u2", channels, 102 * channels)
+    return [_GDF_UNITS.get(code, "") for code in codes.tolist()]
 
 
 def check_fif(path: Path) -> list[Path]:

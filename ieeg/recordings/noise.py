@@ -61,7 +61,6 @@ def add_noise(recording: AnyRecording, snr: float, *, seed: int = 0) -> Recordin
         channel_indices=None,
         first_sample=0,
         metadata={**recording.metadata, "noise_snr_db": snr, "noise_seed": seed},
-        notes=(),
     )
 
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 # What is taken wherever a recording is, see `as_recording`.
 AnyRecording: TypeAlias = Union[Recording, "mne.io.BaseRaw", str, os.PathLike[str], tuple[ArrayLike, float]]
 # Parts of MNE's warnings about what this library handles, or says itself.
-HANDLED_HERE = ("mixed sampling frequencies", "naming conventions", "names are not unique")
+HANDLED_HERE = ("mixed sampling frequencies", "naming conventions", "names are not unique", "physical dimension")
+HANDLED_HERE += ("No coordinate information found", "Not setting position")  # of EEG that MNE would call misc
 
 
 @with_notes
@@ -274,11 +275,13 @@ def _read_raw(
             texts = [
                 text for text, label in zip(header.units, header.labels, strict=True) if label not in edf.ANNOTATIONS
             ]
+        elif path.suffix.lower() == ".gdf":
+            texts = headers.gdf_units(path)
         # What MNE does not know it calls n/a, and the user could not tell "10uV" from none.
         if texts:
             names_of = [rows.get(name, {"name": name})["name"] for name in stored_names]
             written = dict(zip(names_of, texts, strict=False))
-            units = {name: written.get(name, "") if text == "n/a" else text for name, text in units.items()}
+            units = {name: written.get(name, "") if text in ("n/a", "") else text for name, text in units.items()}
         units = with_units_of_table(units, {row["name"]: row.get("units", "") for row in rows.values()}, str(table))
         odd = [name for name in names if known_unit(units.get(name, "")) is None]
         # Where the caller names channels or their unit, the error of `microvolt_scales` says what is wrong with these.
@@ -309,15 +312,13 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
     with damage_is_an_error(path), warnings.catch_warnings(record=True, action="always") as caught:
         try:
             raw = mne.io.read_raw(path, preload=False, verbose="warning", **options)
-        except Exception as error:
-            # MNE raises a plain Exception from the UnicodeDecodeError.
-            not_text = isinstance(error, UnicodeDecodeError) or isinstance(error.__context__, UnicodeDecodeError)
-            if path.suffix.lower() == ".vhdr" and (not_text or isinstance(error, LookupError)):
-                # MNE reads marks in UTF-8 alone, and knows few names of code pages.
-                with tempfile.TemporaryDirectory() as folder:
-                    raw = mne.io.read_raw(brainvision.in_utf8(path, Path(folder)), preload=False, verbose="warning")
-            else:
+        except Exception:
+            if path.suffix.lower() != ".vhdr":
                 raise
+            # MNE reads marks in UTF-8 alone, knows few names of code pages, and wants endings in small letters and
+            # commas in texts of marks as the format has them.
+            with tempfile.TemporaryDirectory() as folder:
+                raw = mne.io.read_raw(brainvision.in_utf8(path, Path(folder)), preload=False, verbose="warning")
         if is_edf:
             # Of a name that is padded with zeros MNE does not see that it is of the annotations.
             raw.rename_channels({name: edf.in_utf8(name.replace("\0", "").strip()) for name in raw.ch_names})
@@ -337,7 +338,8 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
     for text, kind in messages.items() if include is None else ():
         outside = is_edf and "annotation" in text and "outside" in text
         if not outside and not any(handled in text for handled in HANDLED_HERE):
-            (warn_left_out if kind is LeftOutWarning else warn)(f"{path}: {text}")
+            left_out = kind is LeftOutWarning or text.startswith("Omitted")
+            (warn_left_out if left_out else warn)(f"{path}: {' '.join(text.split())}")
     return raw
 
 

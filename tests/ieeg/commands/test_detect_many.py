@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from collections import Counter
@@ -172,6 +173,8 @@ class TestSeveralPaths:
         twin.parent.mkdir()
         twin.write_bytes((recordings / "S1.edf").read_bytes())
         options = ["-o", tmp_path / "out", "--model", model_folder]
+        assert run("detect", recordings / "S1.edf", recordings / ".." / recordings.name / "S1.edf", *options) == 0
+        shutil.rmtree(tmp_path / "out")
         assert run("detect", recordings / "S1.edf", twin, *options) == 1
         assert "would share the folder" in capsys.readouterr().err
         assert run("detect", recordings / "S1.edf", tmp_path / "nowhere.edf", *options) == 1

@@ -535,6 +535,10 @@ def test_times_around_the_recording(tmp_path):
     check_times([(200000, 60, "sz")], 180.0, 512.0, tmp_path, ())  # of a longer recording; left out with a warning
     with pytest.warns(UserWarning, match="at -10 s begins before the recording"):
         assert stated_seizures([(-10, 30, "sz")], 300.0) == [(-10, 20)]
+    with pytest.warns(UserWarning, match="at -10 s begins before the recording"):
+        assert stated_seizures([(-10, 0, "sz start"), (20, 0, "sz end")], 300.0) == [(-10, 20)]
+    with pytest.warns(UserWarning, match="at 290 s ends after the recording"):
+        assert stated_seizures([(290, 0, "sz start"), (320, 0, "sz end")], 300.0) == [(290, 320)]
     with pytest.warns(UserWarning, match="longer than 10 minutes"):
         check_times([(12500, 48000, "sz")], 86400.0, 512.0, tmp_path, ())
     with pytest.warns(UserWarning, match=r"no seizure lasts longer than 0\.8 s: are .* in seconds, not minutes"):

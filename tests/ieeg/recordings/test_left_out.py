@@ -71,9 +71,12 @@ def test_what_was_kept_with_a_doubt_is_not_called_left_out(tmp_path, capsys):
     x = 1000 * np.cumsum(np.random.default_rng(0).normal(0, 5, (3, 15360)), axis=1)
     edfio.Edf(signals_of(["A1", "A2", "EKG1"], x - x.mean(1, keepdims=True), 128.0)).write(folder / "night.edf")
     (folder / "night_events.tsv").write_text("onset\tduration\ttrial_type\n5\t-1\tnote\n10\t5\tsz\n12\t9\tsz\n")
+    night = [str(folder / "night.edf"), "--model", "line-length", "-o"]
     with warnings.catch_warnings(action="ignore"):
-        main(["detect", str(folder / "night.edf"), "--model", "line-length", "-o", str(results)])
+        main(["detect", *night, str(results)])
         said = capsys.readouterr().err
+        main(["detect", *night, str(tmp_path / "noisy"), "--noise", "30"])
+        assert "overlap count as one" in capsys.readouterr().err.split("kept, with a doubt:\n")[1]
         main(["evaluate", str(results), "-o", str(tmp_path / "scores")])
     doubted = ("overlap count as one", "is the unit right?", "at 128 Hz holds nothing above 64", "% of the segments")
     for text in (said, capsys.readouterr().out):
@@ -98,6 +101,9 @@ def test_links_to_recordings_that_are_there_are_listed(tmp_path, capsys):
     assert "  again.edf: a link to night.edf, which is read once\n" in capsys.readouterr().err
     run = json.loads((tmp_path / "results" / "night" / "run.json").read_text())
     assert run["files_left_out"] == ["again.edf"]
+    words = ["evaluate", str(tmp_path / "results"), "-o", str(tmp_path / "scores"), "--unannotated", "seizure-free"]
+    assert main(words) == 0
+    assert "  again.edf: a link to night.edf, which is read once\n" in capsys.readouterr().out
     _list_left_out(training_data(folder), tmp_path)
     assert "  again.edf: a link to night.edf, which is read once\n" in capsys.readouterr().err
 

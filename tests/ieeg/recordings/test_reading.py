@@ -582,6 +582,49 @@ def test_a_pause_in_brainvision_is_refused(tmp_path):
         read_recording(tmp_path / "rec.vhdr")
 
 
+@pytest.mark.parametrize("capitals", [("vhdr",), ("vmrk",), ("vhdr", "vmrk", "eeg")], ids="-".join)
+def test_endings_of_brainvision_in_capitals(tmp_path, capitals):
+    """As some systems copy files; the signal and the marks are the same."""
+    raw = brainvision(tmp_path / "rec.vhdr", "A1", "A2")
+    header = (tmp_path / "rec.vhdr").read_text(encoding="utf-8")
+    for kind in capitals:
+        header = header.replace(f"rec.{kind}", f"rec.{kind.upper()}")
+        (tmp_path / f"rec.{kind}").rename(tmp_path / f"rec.{kind.upper()}")
+    path = next(file for file in tmp_path.iterdir() if file.suffix.lower() == ".vhdr")
+    path.write_text(header, encoding="utf-8")
+    with warnings.catch_warnings(action="error"):
+        recording = read_recording(path)
+    assert recording.seizures == ((4.0, 10.5),)
+    np.testing.assert_allclose(recording.read(0, 512), raw.get_data()[:, :512] * 1e6, atol=0.1)
+
+
+def test_a_comma_in_the_text_of_a_mark(tmp_path):
+    brainvision(tmp_path / "rec.vhdr", "A1", "A2", word="WORD")
+    marks = (tmp_path / "rec.vmrk").read_text(encoding="utf-8")
+    for text, taken in (("seizure, left, 3", True), (r"seizure\1 left", True), ("no seizure, left", False)):
+        (tmp_path / "rec.vmrk").write_text(marks.replace("WORD", text), encoding="utf-8")
+        recording = read_recording(tmp_path / "rec.vhdr")
+        assert (recording.seizures == ((4.0, 10.5),)) is taken
+        start = "2020-01-01T00:00:00+00:00"
+        assert recording.metadata.get("start", start) == start
+
+
+def test_marks_of_a_brainvision_set_that_was_renamed_are_checked(tmp_path):
+    """MNE reads those beside the header where it names others, as after renaming for BIDS."""
+    brainvision(tmp_path / "rec.vhdr", "A1", "A2", word="Anfälle")
+    (tmp_path / "rec.vmrk").rename(tmp_path / "new.vmrk")
+    (tmp_path / "rec.vhdr").rename(tmp_path / "new.vhdr")
+    marks = (tmp_path / "new.vmrk").read_text(encoding="utf-8")
+    for encoding in ("utf-8", "cp1252"):
+        (tmp_path / "new.vmrk").write_text(marks, encoding=encoding)
+        with pytest.warns(UserWarning, match=r"'rec\.vmrk' not found; using 'new\.vmrk'|read as Windows-1252"):
+            assert read_recording(tmp_path / "new.vhdr").seizures == ((4.0, 10.5),)
+    first, second = "Mk1=New Segment,,1,1,0,20200101000000000000", "Mk9=New Segment,,5121,1,0,20200101001000000000"
+    (tmp_path / "new.vmrk").write_text(f"{first}\n{second}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"new\.vmrk is discontinuous"):
+        read_recording(tmp_path / "new.vhdr")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
