@@ -21,11 +21,11 @@ from mvpa_ts.ieeg.recordings.bids import electrode_positions
 from mvpa_ts.ieeg.recordings.left_out import Row, of_recording
 from mvpa_ts.ieeg.recordings.noise import add_noise
 from mvpa_ts.ieeg.recordings.reading import read_classes
+from mvpa_ts.ieeg.recordings.recording import with_notes
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.detection.detection import Detection
     from mvpa_ts.ieeg.detection.detector import Detector
-    from mvpa_ts.ieeg.detection.onsets import Positions
     from mvpa_ts.ieeg.preprocessing.segments import Segments
     from mvpa_ts.ieeg.recordings.recording import Recording
 
@@ -89,9 +89,10 @@ class ScoringTask:
         detector = self.detector()
         recording = read_named(file, self.channels, **self.reading)
         files = [file, *filter(None, getattr(getattr(recording.source, "raw", None), "filenames", ()))]
-        positions = _positions(recording, file)
         recording = self._as_scored(recording)
         segments = detector.segments(recording)
+        positions: dict[str, tuple[float, float, float]] = {}
+        _place(segments.recording, segments.channel_names, file, positions)
         table = output.suffix.lower() == ".tsv"
         store = None if table else self._store(detector, segments, files, output / STORE)
         detection = detector.detect_segments(segments, store=store, progress=progress)
@@ -172,15 +173,19 @@ class ScoringTask:
         return {item.name: np.concatenate([*item.probabilities(segments)]) for item in baselines}
 
 
-def _positions(recording: Recording, file: Path) -> Positions:
-    """Positions of the electrodes in the tables beside a file; none, with a warning, where they are of others."""
+@with_notes
+def _place(
+    recording: Recording, names: Sequence[str], file: Path, positions: dict[str, tuple[float, float, float]]
+) -> Recording:
+    """Add the positions of channels to `positions`, and note on the recording what is doubted of them."""
     from mvpa_ts.ieeg.detection.onsets import check_positions
 
-    positions = electrode_positions(file)
+    stated = electrode_positions(file)
     # Before the hours of scoring; positions only place channels in a figure, so no recording is left unscored.
     try:
-        check_positions(recording.channel_names, positions)
+        check_positions(names, stated)
     except ValueError as error:
         warn(f"{recording.name}: {error}")
-        return {}
-    return positions
+    else:
+        positions.update(stated)
+    return recording

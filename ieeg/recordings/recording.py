@@ -354,7 +354,7 @@ class Recording:
 
 
 def with_notes(read: Callable[P, Recording]) -> Callable[P, Recording]:
-    """Note on the recording that a function reads what it warns of, which reaches the user as without this."""
+    """Note on the recording that a function gives what it warns of, which reaches the user as without this."""
 
     @wraps(read)
     def noting(*arguments: P.args, **options: P.kwargs) -> Recording:
@@ -366,8 +366,10 @@ def with_notes(read: Callable[P, Recording]) -> Callable[P, Recording]:
             for said in caught:
                 warnings.warn_explicit(said.message, said.category, said.filename, said.lineno, source=said.source)
         texts = {str(said.message): said.category for said in caught if issubclass(said.category, UserWarning)}
-        recording.left_out = tuple(text for text, kind in texts.items() if kind is LeftOutWarning)
-        recording.notes = tuple(text for text in texts if text not in recording.left_out)
+        left_out = [text for text, kind in texts.items() if kind is LeftOutWarning]
+        recording.left_out = tuple(dict.fromkeys((*recording.left_out, *left_out)))
+        notes = [text for text in texts if text not in left_out]
+        recording.notes = tuple(dict.fromkeys((*recording.notes, *notes)))
         return recording
 
     return noting
