@@ -18,7 +18,8 @@ from mvpa_ts.ieeg.detection.saved import PROBABILITIES, REFERENCE, RUN, STORE, c
 from mvpa_ts.ieeg.recordings.events_table import read_events
 from mvpa_ts.ieeg.recordings.finding import check_kind, find_recordings, stem_of
 from mvpa_ts.ieeg.recordings.guards import warn_left_out
-from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, read_left_out
+from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, of_warnings, read_left_out
+from mvpa_ts.ieeg.recordings.recording import recorded_warnings
 from mvpa_ts.ieeg.recordings.seizure_words import WORDS_NOT_TAKEN, is_background, is_seizure
 
 if TYPE_CHECKING:
@@ -57,26 +58,27 @@ def main(arguments: list[str]) -> None:
     if options.reference is not None and not Path(options.reference).is_dir():
         raise CommandError(f"--reference must be a folder with the tables of all recordings, got {options.reference}")
     check_output_folder(options.output)
-    folders = _complete_detections(root)
-    references = References(options.reference, root, folders)
-    _warn_of_earlier_runs(root, folders)
-    warn_of_mixed(folders)
-    if any(classes_of(read_run(folder)) for folder in folders):
+    with recorded_warnings() as said:
+        folders = _complete_detections(root)
+        references = References(options.reference, root, folders)
+        _warn_of_earlier_runs(root, folders)
+        warn_of_mixed(folders)
+        of_classes = any(classes_of(read_run(folder)) for folder in folders)
+        by_subject = {} if of_classes else _by_subject(folders, references, options.unannotated)
+    left_out = [*_left_out(root, folders), *of_warnings(said)]
+    if of_classes:
         if (options.mode, options.unannotated, options.alarm) != ("szcore", "error", "1/2"):
             raise CommandError(f"{root} holds classes: --mode, --unannotated and --alarm are for seizures")
         _warn_of_training_subjects(folders)
         tables = {folder: references.needed(folder) for folder in folders} if options.reference else {}
-        score_classes(folders, Path(options.output), _left_out(root, folders), tables)
+        score_classes(folders, Path(options.output), left_out, tables)
         return
-    results = [
-        SubjectResult(subject, recordings, options.mode, rule)
-        for subject, recordings in _by_subject(folders, references, options.unannotated).items()
-    ]
+    results = [SubjectResult(subject, of, options.mode, rule) for subject, of in by_subject.items()]
     # A table of NaN would look like a result.
     if not any(result.hours_scored for result in results):
         raise CommandError(f"nothing was compared: all segments were skipped; {RUN} of each recording says why")
     _report(results, options, len(folders))
-    if lines := listing(_left_out(root, folders), root / LEFT_OUT):
+    if lines := listing(left_out, root / LEFT_OUT):
         print("\n".join(lines))
 
 
@@ -281,7 +283,7 @@ class References:
             if not (path.parent / PROBABILITIES).exists() and not path.stem.endswith(_OTHER_TABLES)
         ]
         if unused := [str(path) for path in tables if not {path.name, f"{path.parent.name}/{path.name}"} & expected]:
-            warn(f"tables below --reference belong to no recording here, and are not read: {listed(unused)}")
+            warn_left_out(f"tables below --reference belong to no recording here, and are not read: {listed(unused)}")
 
 
 def _patterns(name: str) -> tuple[str, ...]:

@@ -21,11 +21,12 @@ from mvpa_ts.ieeg.recordings.bids import electrode_positions
 from mvpa_ts.ieeg.recordings.left_out import Row, of_recording
 from mvpa_ts.ieeg.recordings.noise import add_noise
 from mvpa_ts.ieeg.recordings.reading import read_classes
-from mvpa_ts.ieeg.recordings.recording import with_notes
+from mvpa_ts.ieeg.recordings.recording import recorded_warnings
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.detection.detection import Detection
     from mvpa_ts.ieeg.detection.detector import Detector
+    from mvpa_ts.ieeg.detection.onsets import Positions
     from mvpa_ts.ieeg.preprocessing.segments import Segments
     from mvpa_ts.ieeg.recordings.recording import Recording
 
@@ -91,8 +92,10 @@ class ScoringTask:
         files = [file, *filter(None, getattr(getattr(recording.source, "raw", None), "filenames", ()))]
         recording = self._as_scored(recording)
         segments = detector.segments(recording)
-        positions: dict[str, tuple[float, float, float]] = {}
-        _place(segments.recording, segments.channel_names, file, positions)
+        with recorded_warnings() as said:
+            positions = _positions(recording.name, segments.channel_names, file)
+        segments.recording.note(said)
+        baselines = self._stated(segments, file) if detector.classes else {}
         table = output.suffix.lower() == ".tsv"
         store = None if table else self._store(detector, segments, files, output / STORE)
         detection = detector.detect_segments(segments, store=store, progress=progress)
@@ -105,7 +108,7 @@ class ScoringTask:
                 positions=positions,
                 clock=self.clock,
                 detector=detector,
-                baselines=self._stated(segments, file) if detector.classes else self._baselines(segments),
+                baselines=baselines or self._baselines(segments),
             )
         if not detection.scored.any():
             reasons = ", ".join(dict.fromkeys(stretch.reason for stretch in detection.skipped))
@@ -173,19 +176,15 @@ class ScoringTask:
         return {item.name: np.concatenate([*item.probabilities(segments)]) for item in baselines}
 
 
-@with_notes
-def _place(
-    recording: Recording, names: Sequence[str], file: Path, positions: dict[str, tuple[float, float, float]]
-) -> Recording:
-    """Add the positions of channels to `positions`, and note on the recording what is doubted of them."""
+def _positions(name: str, channels: Sequence[str], file: Path) -> Positions:
+    """Positions of the electrodes in the tables beside a file; none, with a warning, where they are of others."""
     from mvpa_ts.ieeg.detection.onsets import check_positions
 
-    stated = electrode_positions(file)
+    positions = electrode_positions(file)
     # Before the hours of scoring; positions only place channels in a figure, so no recording is left unscored.
     try:
-        check_positions(names, stated)
+        check_positions(channels, positions)
     except ValueError as error:
-        warn(f"{recording.name}: {error}")
-    else:
-        positions.update(stated)
-    return recording
+        warn(f"{name}: {error}")
+        return {}
+    return positions

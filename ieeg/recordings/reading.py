@@ -21,7 +21,15 @@ from mvpa_ts.ieeg.recordings.annotations import BOUNDARY, OPEN_SECONDS, bad_span
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.guards import LeftOutWarning, check_regular, damage_is_an_error, warn_left_out
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
-from mvpa_ts.ieeg.recordings.recording import Interval, Recording, known_unit, microvolts, real_numbers, with_notes
+from mvpa_ts.ieeg.recordings.recording import (
+    Interval,
+    Recording,
+    known_unit,
+    microvolts,
+    real_numbers,
+    recorded_warnings,
+    with_notes,
+)
 from mvpa_ts.ieeg.recordings.seizure_words import is_background, is_seizure
 from mvpa_ts.ieeg.recordings.units import stated_units, types_by_units, with_units_of_table
 
@@ -346,7 +354,17 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
 def read_classes(
     path: Path, recording: Recording, classes: Sequence[str], truncated: str = "error"
 ) -> dict[str, list[Interval]]:
-    """Intervals (s) of each class in the table beside a file, or where that names none in its own annotations."""
+    """Intervals (s) of each class in the table beside a file, or where that names none in its own annotations.
+
+    The recording keeps a note of what is left out of them.
+    """
+    with recorded_warnings() as said:
+        spans = _classes(path, recording, classes, truncated)
+    recording.note(said)
+    return spans
+
+
+def _classes(path: Path, recording: Recording, classes: Sequence[str], truncated: str) -> dict[str, list[Interval]]:
     table, raw = bids.sidecar(path, bids.bids_path(path), "events.tsv"), getattr(recording.source, "raw", None)
     spans: dict[str, list[Interval]] = {label: [] for label in classes}
     if table is not None:

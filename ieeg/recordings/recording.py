@@ -6,6 +6,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
@@ -276,6 +277,13 @@ class Recording:
         self.notes = tuple(dict.fromkeys((*self.notes, text)))
         warn(text)
 
+    def note(self, said: Sequence[warnings.WarningMessage]) -> None:
+        """Keep, once, what was warned of while the recording or a table of it was read; apart what was left out."""
+        for item in said:
+            if issubclass(item.category, UserWarning):
+                kept = "left_out" if item.category is LeftOutWarning else "notes"
+                setattr(self, kept, tuple(dict.fromkeys((*getattr(self, kept), str(item.message)))))
+
     def close(self) -> None:
         """Close the files, if any; the next reading opens them again."""
         if hasattr(self.source, "close"):
@@ -354,25 +362,29 @@ class Recording:
 
 
 def with_notes(read: Callable[P, Recording]) -> Callable[P, Recording]:
-    """Note on the recording that a function gives what it warns of, which reaches the user as without this."""
+    """Note on the recording that a function reads what it warns of, which reaches the user as without this."""
 
     @wraps(read)
     def noting(*arguments: P.args, **options: P.kwargs) -> Recording:
-        caught: list[warnings.WarningMessage] = []
-        try:
-            with warnings.catch_warnings(record=True, action="always") as caught:
-                recording = read(*arguments, **options)
-        finally:
-            for said in caught:
-                warnings.warn_explicit(said.message, said.category, said.filename, said.lineno, source=said.source)
-        texts = {str(said.message): said.category for said in caught if issubclass(said.category, UserWarning)}
-        left_out = [text for text, kind in texts.items() if kind is LeftOutWarning]
-        recording.left_out = tuple(dict.fromkeys((*recording.left_out, *left_out)))
-        notes = [text for text in texts if text not in left_out]
-        recording.notes = tuple(dict.fromkeys((*recording.notes, *notes)))
+        with recorded_warnings() as said:
+            recording = read(*arguments, **options)
+        recording.note(said)
         return recording
 
     return noting
+
+
+@contextmanager
+def recorded_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Give a list that holds what the block warned of at its end, when it reaches the user as without this."""
+    told: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True, action="always") as caught:
+            yield told
+    finally:
+        told += caught
+        for said in caught:
+            warnings.warn_explicit(said.message, said.category, said.filename, said.lineno, source=said.source)
 
 
 def real_numbers(values: ArrayLike, name: str) -> NDArray[Any]:

@@ -157,3 +157,45 @@ def test_files_of_one_name_are_told_apart(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "night.trc").touch()
     assert [row[0] for row in not_read([tmp_path])[0]] == ["a/night.trc", "b/night.trc"]
+
+
+def test_evaluate_lists_what_it_left_out_of_references(tmp_path, capsys):
+    folder, results, tables = study(tmp_path / "in"), tmp_path / "results", tmp_path / "tables"
+    tables.mkdir()
+    (tables / "night_events.tsv").write_text("onset\tduration\ttrial_type\n5\t-1\tnote\n20\t5\tsz\n30\t5\tFBTCS\n")
+    (tables / "day_events.tsv").write_text("onset\tduration\ttrial_type\n20\t5\tsz\n")
+    with warnings.catch_warnings(action="ignore"):
+        main(["detect", str(folder / "night.edf"), "--model", "line-length", "-o", str(results)])
+        assert main(["evaluate", str(results), "-o", str(tmp_path / "scores"), "--reference", str(tables)]) == 0
+    listed = capsys.readouterr().out.split("left out:\n")[1].splitlines()
+    night = tables / "night_events.tsv"
+    assert f"  {night}: rows that are no seizure and state no time are left out, line 2" in listed
+    assert (
+        f"  {night}: these words are not taken for seizures: FBTCS. If they mean some, write sz in the table" in listed
+    )
+    unread = f"  tables below --reference belong to no recording here, and are not read: {tables / 'day_events.tsv'}"
+    assert unread in listed
+
+
+def test_marks_of_classes_and_reviews_are_listed(tmp_path, capsys):
+    folder, classes = study(tmp_path / "in"), tmp_path / "classes"
+    table = "onset\tduration\ttrial_type\n0\t30\tawake\n30\t30\tasleep\n40\tn/a\tasleep\n"
+    (folder / "night_events.tsv").write_text(table)
+    night, said = str(folder / "night.edf"), "marks of classes without a duration label nothing, and are left out: 1"
+    with warnings.catch_warnings(action="ignore"):
+        assert main(["finetune", "--classes", "awake", "asleep", "--recordings", night, "--output", str(classes)]) == 0
+        assert said in capsys.readouterr().err.split("left out:\n")[1]
+        model = ["--model", str(classes / "classes.json")]
+        assert main(["detect", night, *model, "-o", str(tmp_path / "results")]) == 0
+        assert said in capsys.readouterr().err.split("left out:\n")[1]
+        assert main(["detect", night, "-o", str(tmp_path / "demo")]) == 0
+        review = str(tmp_path / "demo" / "night")
+        (tmp_path / "demo" / "night" / "reviewed_events.tsv").write_text(
+            "onset\tduration\teventType\trecordingDuration\n10\t5\tsz\t60\n"
+        )
+        assert main(["review", night, review, "--no-window"]) == 0
+        capsys.readouterr()
+        words = ["finetune", "--from-review", review, "--recordings", night, "--model", "demo"]
+        assert main([*words, "--output", str(tmp_path / "again")]) == 0
+    assert "  night: channel EKG1 (" in capsys.readouterr().err.split("left out:\n")[1]
+    assert ("night", "channel EKG1") in [row[:2] for row in read_left_out(tmp_path / "again")]
