@@ -18,18 +18,8 @@ from mvpa_ts.ieeg.constants import CLASSES, LINE_LENGTH, MARKED_BAD
 from mvpa_ts.ieeg.detection.saved import PROBABILITIES, STATED, classes_of, read_run
 from mvpa_ts.ieeg.events import Integers, class_labels, segment_labels
 from mvpa_ts.ieeg.recordings.events_table import read_spans
-from mvpa_ts.ieeg.recordings.left_out import (
-    LEFT_OUT,
-    Row,
-    listing,
-    not_read,
-    of_recording,
-    of_segments,
-    of_warnings,
-    write_left_out,
-)
+from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, not_read, of_recording, of_segments, write_left_out
 from mvpa_ts.ieeg.recordings.reading import read_classes, read_recording
-from mvpa_ts.ieeg.recordings.recording import recorded_warnings
 
 DESCRIPTION = """Train a detector of classes of your own, a regression on band power and line length.
 
@@ -108,10 +98,8 @@ def train_classes(arguments: list[str]) -> None:
     common.refuse_unread(paths)
 
 
-def score_classes(
-    folders: Sequence[Path], output: Path, left_out: Sequence[Row], references: Mapping[Path, Path]
-) -> None:
-    """Score detections of classes in folders against the classes that their recordings, or tables of them, state."""
+def score_classes(folders: Sequence[Path], output: Path, references: Mapping[Path, Path]) -> list[Row]:
+    """Score detections of classes against those that their recordings, or tables of them, state; what is left out."""
     import pandas as pd
 
     from mvpa_ts.ieeg.scoring.comparison import warn_of_copies
@@ -124,21 +112,19 @@ def score_classes(
         raise CommandError(f"detections are of {' and of '.join(kinds)}: evaluate them one by one")
     if wrong := [item for item, frame in frames.items() if [*frame] != ["onset", *names, STATED]]:
         raise CommandError(f"{wrong[0] / PROBABILITIES} must have the columns onset, {', '.join(names)}, {STATED}")
-    rows: list[Row] = []
     for item, reference in references.items():
         recording = read_run(item)["recording"]
-        with recorded_warnings() as said:
-            spans = read_spans(reference, names, recording["name"], recording["duration"], recording["sfreq"])
-        rows += of_warnings(said)
+        spans = read_spans(reference, names, recording["name"], recording["duration"], recording["sfreq"])
         labels = class_labels(frames[item]["onset"].to_numpy(float), spans)
         frames[item][STATED] = [[*names, np.nan][label] for label in labels]
-    rows += [row for item, frame in frames.items() for row in of_segments(item.name, frame[STATED].isna(), NO_CLASS)]
+    rows = [row for item, frame in frames.items() for row in of_segments(item.name, frame[STATED].isna(), NO_CLASS)]
     warn_of_copies([(item.name, frame[names[0]].to_numpy(float)) for item, frame in frames.items()])
     table = pd.concat([*frames.values()])
     labels = np.array([names.index(name) if name in names else -1 for name in table[STATED]])
     (output / "cohort.md").unlink(missing_ok=True)  # of seizures, by an earlier run
     report(names, labels, table[[*names]].to_numpy(float), output)
-    print("\n".join([f"see {output}", *listing([*left_out, *rows])]))
+    print(f"see {output}")
+    return rows
 
 
 def report(names: Sequence[str], labels: Integers, probabilities: npt.ArrayLike, output: Path) -> None:

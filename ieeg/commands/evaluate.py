@@ -63,22 +63,22 @@ def main(arguments: list[str]) -> None:
         references = References(options.reference, root, folders)
         _warn_of_earlier_runs(root, folders)
         warn_of_mixed(folders)
+        rows = _left_out(root, folders)
         of_classes = any(classes_of(read_run(folder)) for folder in folders)
+        if of_classes:
+            if (options.mode, options.unannotated, options.alarm) != ("szcore", "error", "1/2"):
+                raise CommandError(f"{root} holds classes: --mode, --unannotated and --alarm are for seizures")
+            _warn_of_training_subjects(folders)
+            tables = {folder: references.needed(folder) for folder in folders} if options.reference else {}
+            rows += score_classes(folders, Path(options.output), tables)
         by_subject = {} if of_classes else _by_subject(folders, references, options.unannotated)
-    left_out = [*_left_out(root, folders), *of_warnings(said)]
-    if of_classes:
-        if (options.mode, options.unannotated, options.alarm) != ("szcore", "error", "1/2"):
-            raise CommandError(f"{root} holds classes: --mode, --unannotated and --alarm are for seizures")
-        _warn_of_training_subjects(folders)
-        tables = {folder: references.needed(folder) for folder in folders} if options.reference else {}
-        score_classes(folders, Path(options.output), left_out, tables)
-        return
-    results = [SubjectResult(subject, of, options.mode, rule) for subject, of in by_subject.items()]
-    # A table of NaN would look like a result.
-    if not any(result.hours_scored for result in results):
-        raise CommandError(f"nothing was compared: all segments were skipped; {RUN} of each recording says why")
-    _report(results, options, len(folders))
-    if lines := listing(left_out, root / LEFT_OUT):
+    if not of_classes:
+        results = [SubjectResult(subject, of, options.mode, rule) for subject, of in by_subject.items()]
+        # A table of NaN would look like a result.
+        if not any(result.hours_scored for result in results):
+            raise CommandError(f"nothing was compared: all segments were skipped; {RUN} of each recording says why")
+        _report(results, options, len(folders))
+    if lines := listing([*rows, *of_warnings(said)], root / LEFT_OUT):
         print("\n".join(lines))
 
 

@@ -21,7 +21,6 @@ from mvpa_ts.ieeg.recordings.bids import electrode_positions
 from mvpa_ts.ieeg.recordings.left_out import Row, of_recording
 from mvpa_ts.ieeg.recordings.noise import add_noise
 from mvpa_ts.ieeg.recordings.reading import read_classes
-from mvpa_ts.ieeg.recordings.recording import recorded_warnings
 
 if TYPE_CHECKING:
     from mvpa_ts.ieeg.detection.detection import Detection
@@ -92,9 +91,8 @@ class ScoringTask:
         files = [file, *filter(None, getattr(getattr(recording.source, "raw", None), "filenames", ()))]
         recording = self._as_scored(recording)
         segments = detector.segments(recording)
-        with recorded_warnings() as said:
+        with segments.recording.noting():
             positions = _positions(recording.name, segments.channel_names, file)
-        segments.recording.note(said)
         baselines = self._stated(segments, file) if detector.classes else {}
         table = output.suffix.lower() == ".tsv"
         store = None if table else self._store(detector, segments, files, output / STORE)

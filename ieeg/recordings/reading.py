@@ -21,15 +21,7 @@ from mvpa_ts.ieeg.recordings.annotations import BOUNDARY, OPEN_SECONDS, bad_span
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.guards import LeftOutWarning, check_regular, damage_is_an_error, warn_left_out
 from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
-from mvpa_ts.ieeg.recordings.recording import (
-    Interval,
-    Recording,
-    known_unit,
-    microvolts,
-    real_numbers,
-    recorded_warnings,
-    with_notes,
-)
+from mvpa_ts.ieeg.recordings.recording import Interval, Recording, known_unit, microvolts, real_numbers, with_notes
 from mvpa_ts.ieeg.recordings.seizure_words import is_background, is_seizure
 from mvpa_ts.ieeg.recordings.units import stated_units, types_by_units, with_units_of_table
 
@@ -191,7 +183,7 @@ def _check_header(path: Path, truncated: str) -> None:
     elif kind == ".vhdr":
         names = brainvision.check_brainvision(path, truncated)
     elif kind == ".gdf":
-        names = headers.check_gdf(path)
+        names, _ = headers.check_gdf(path)
     else:
         headers.check_fif(path)
     if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
@@ -284,7 +276,7 @@ def _read_raw(
                 text for text, label in zip(header.units, header.labels, strict=True) if label not in edf.ANNOTATIONS
             ]
         elif path.suffix.lower() == ".gdf":
-            texts = headers.gdf_units(path)
+            _, texts = headers.check_gdf(path)
         # What MNE does not know it calls n/a, and the user could not tell "10uV" from none.
         if texts:
             names_of = [rows.get(name, {"name": name})["name"] for name in stored_names]
@@ -358,10 +350,8 @@ def read_classes(
 
     The recording keeps a note of what is left out of them.
     """
-    with recorded_warnings() as said:
-        spans = _classes(path, recording, classes, truncated)
-    recording.note(said)
-    return spans
+    with recording.noting():
+        return _classes(path, recording, classes, truncated)
 
 
 def _classes(path: Path, recording: Recording, classes: Sequence[str], truncated: str) -> dict[str, list[Interval]]:

@@ -277,8 +277,15 @@ class Recording:
         self.notes = tuple(dict.fromkeys((*self.notes, text)))
         warn(text)
 
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Keep what the block warns of, once, and apart what was left out; it reaches the user as without this."""
+        with recorded_warnings() as said:
+            yield
+        self.note(said)
+
     def note(self, said: Sequence[warnings.WarningMessage]) -> None:
-        """Keep, once, what was warned of while the recording or a table of it was read; apart what was left out."""
+        """Keep what was warned of, as `noting`."""
         for item in said:
             if issubclass(item.category, UserWarning):
                 kept = "left_out" if item.category is LeftOutWarning else "notes"
