@@ -126,6 +126,10 @@ class ScoringTask:
             load_calibration(self.calibration).warn_of_another(recording)
         if self.score_bad:
             recording.bad_spans = ()
+        if self.clock and "start" not in recording.metadata:
+            recording.warn(
+                f"{recording.name} does not state when it began: --clock writes the date that hides one, 1900"
+            )
         return recording if self.noise is None else add_noise(recording, self.noise)
 
     @staticmethod

@@ -70,9 +70,16 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
     plausible = PLAUSIBLE_UV[0] <= level <= PLAUSIBLE_UV[1]
     if not plausible:
         recording.warn(f"{problem}, {usual}: is the unit right?")
-    elif level > WHITE_UV and np.median(np.nanvar(np.diff(x), axis=1) / deviations**2) > WHITE_RATIO:
-        recording.warn(f"{problem} ({usual}), and they are white noise: is an electrode connected?")
     names = [name for name, usable in zip(recording.channel_names, alive, strict=True) if usable]
+    white = (deviations > WHITE_UV) & (np.nanvar(np.diff(x), axis=1) > WHITE_RATIO * deviations**2)
+    if plausible and white.mean() > 0.5:
+        recording.warn(f"{problem} ({usual}), and they are white noise: is an electrode connected?")
+    elif plausible and white.any():
+        noisy = [f"{names[i]} ({readable(deviations[i])} µV)" for i in np.flatnonzero(white)]
+        recording.warn(
+            f"{recording.name}: {listed(noisy)} are white noise where the other channels have {readable(level)} µV: "
+            "leave them out (--channels, or mark them bad) if their electrodes are not connected"
+        )
     for odd, extreme in (
         (deviations > PLAUSIBLE_UV[1], f"up to {readable(deviations.max())}"),
         (deviations < PLAUSIBLE_UV[0], f"down to {readable(deviations.min())}"),

@@ -229,6 +229,15 @@ class TestAnnotations:
             assert run("detect", file, "-o", tmp_path / "out", "--model", model_folder, *options, *words) == 0
             assert set(pd.read_csv(tmp_path / "out" / "x" / REFERENCE, sep="\t")["dateTime"]) == {date}
 
+    def test_a_date_that_is_asked_for_and_not_stated_is_said(self, file, model_folder, tmp_path):
+        content = bytearray(file.read_bytes())
+        content[168:184] = b"01.01.8500.00.00"
+        content[88:168] = b"Startdate X X X X".ljust(80)
+        file.write_bytes(content)
+        words = ["detect", str(file), "-o", str(tmp_path / "out"), "--model", str(model_folder)]
+        with pytest.warns(UserWarning, match="x does not state when it began: --clock writes the date that hides one"):
+            assert main([*words, "--clock"]) == 0
+
     def test_words_that_mean_a_seizure(self, file, model_folder, tmp_path):
         for options, found in (([], False), (["--seizure-words", "Anfall, Ereignis"], True)):
             folder = tmp_path / str(found)
