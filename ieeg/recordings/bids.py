@@ -15,7 +15,7 @@ from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from mvpa_ts.checks import listed, warn
-from mvpa_ts.ieeg.recordings.channels import plain_name
+from mvpa_ts.ieeg.recordings.channels import natural_key, plain_name
 from mvpa_ts.ieeg.recordings.guards import check_once, read_text, read_text_bytes, warn_left_out
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ _TYPES = {"TRIG": "stim", "VEOG": "eog", "HEOG": "eog"} | {
     kind: kind.lower() for kind in ("SEEG", "ECOG", "DBS", "EEG", "ECG", "EMG", "EOG", "RESP")
 }
 _NO_BRAIN = {"ADC", "AUDIO", "DAC", "EYEGAZE", "GSR", "MISC", "OTHER", "PD", "PPG", "PUPIL", "REF", "SYSCLOCK", "TEMP"}
+
+# Letters that stand for the prime of electrodes on the left.
+_PRIMES = dict.fromkeys(map(ord, "’´`′"), "'")
 
 
 def read_table(
@@ -100,8 +103,8 @@ def rows_of_channels(names: Sequence[str], table: Sequence[Row], where: str) -> 
     """The row of each channel, by its name in the file; warnings say `where` the rows are from.
 
     Rows are matched by name, in any order: first by the whole name, then without prefix and reference ("EEG A1-Ref" and
-    "A1"), then in upper and lower case. If no name matches, and there are as many rows as channels, rows are matched by
-    order, with a warning.
+    "A1"), then whatever the case, zeros before a number, and the kind of a prime ("A'1" and "a’01"). If no name
+    matches, and there are as many rows as channels, rows are matched by order, with a warning.
 
     Examples
     --------
@@ -112,7 +115,7 @@ def rows_of_channels(names: Sequence[str], table: Sequence[Row], where: str) -> 
     """
     # Whole names first: "EEG A1-Ref" and "A1-Ref" may both be there and are different channels then.
     matched = _same(names, table, str)
-    for key in (plain_name, lambda name: plain_name(name).casefold()):
+    for key in (plain_name, lambda name: str(natural_key(name.translate(_PRIMES)))):
         used = {row["name"] for row in matched.values()}
         unmatched = [name for name in names if name not in matched]
         matched |= _same(unmatched, [row for row in table if row["name"] not in used], key)

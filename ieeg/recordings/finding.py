@@ -26,7 +26,7 @@ OTHER_SUFFIXES = (
 # Those that are folders.
 _FOLDERS = (".mff", ".mefd")
 # Tables of any program, and what follows the recording's name in those of its seizures and channels.
-_TABLE = re.compile(r"\.(?:tsv|csv|txt|xlsx?|ods|csv_bi|tse|tse_bi|seizures)$")
+_TABLE = re.compile(r"\.(?:tsv|csv|txt|xlsx?|ods|csv_bi|tse|tse_bi|lbl|lbl_bi|xml|ann|seizures)(?:\.gz)?$")
 _NAMES = {"events.tsv": ".*(?:event|annot|seiz|sz|mark|label)", "channels.tsv": ".*channel"}
 # Folders of a BIDS data set that may hold other copies of its recordings, or files of none.
 NOT_BIDS_DATA = {"derivatives", "sourcedata", "code", "stimuli"}

@@ -307,6 +307,19 @@ def test_names_of_another_case_are_matched_by_name_and_not_by_order():
     assert [rows[name]["name"] for name in names] == ["a1", "A2", "B1", "b1"]
 
 
+def test_zeros_before_numbers_and_kinds_of_primes_are_no_other_names():
+    """The EKG has one name in both, so that the order says nothing."""
+    table = [{"name": name, "type": "SEEG"} for name in ("A’2", "EKG", "A01", "A10")]
+    with warnings.catch_warnings(action="error"):
+        rows = rows_of_channels(["A1", "EEG A'2", "A10", "EKG"], table, "channels.tsv")
+    assert {name: row["name"] for name, row in rows.items()} == {
+        "A1": "A01",
+        "EEG A'2": "A’2",
+        "A10": "A10",
+        "EKG": "EKG",
+    }
+
+
 def test_tables_beside_files_and_folders():
     names = {"s1.edf": "s1", "s1_raw.fif.gz": "s1_raw", "sub-1_task-x_ieeg.vhdr": "sub-1_task-x", "ID01": "ID01"}
     for name, stem in names.items():

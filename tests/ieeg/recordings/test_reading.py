@@ -468,7 +468,8 @@ def test_options_that_cannot_be(tmp_path, option, message):
 @pytest.mark.parametrize(
     "name",
     ["events.tsv", "s1.tsv", "s1_events.csv", "s1.csv_bi", "s1.edf.seizures", "S1_Events.tsv", "s01_events.tsv",
-     "s1_ieeg_events.tsv", "s1.edf_events.tsv", "s1_annotations.txt", "s1-seizures.xlsx"],
+     "s1_ieeg_events.tsv", "s1.edf_events.tsv", "s1_annotations.txt", "s1-seizures.xlsx",
+     "s1_events.tsv.gz", "s1.xml", "s1.lbl"],
 )  # fmt: skip
 def test_a_table_of_another_name_is_not_read_and_a_warning_says_so(tmp_path, name):
     made = simulate_recording("S1", num_channels=2, duration=60.0, num_seizures=0).with_seizures(None)
