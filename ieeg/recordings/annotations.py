@@ -38,8 +38,9 @@ def seizures_from_events(
     minute that two ends follow are two marks of one seizure, from the first start to the last end; so are "seizure" and
     "seizure onset" within 10 s, and a start in the EEG and one in the patient within a minute. An event with a duration
     is an interval, unless its text says start and the next event is an end. All other events are starts. A start
-    without an end lasts `open_seconds`, but not beyond the next start or the recording's end, and a warning says so. An
-    end without a start, and a seizure outside of the recording, are left out with a warning.
+    without an end marks the interval that it lies in, or up to 10 s before; else it lasts `open_seconds`, but not beyond
+    the next start or the recording's end, and a warning says so. An end without a start, and a seizure outside of the
+    recording, are left out with a warning.
 
     Parameters
     ----------
@@ -85,6 +86,7 @@ class _Marked:
     def __init__(self, duration: float, open_seconds: float | None, name: str) -> None:
         self.duration, self.open_seconds, self.name = duration, open_seconds, name
         self.spans: list[Interval] = []
+        self.stated: list[Interval] = []  # those with a duration
         self.begun: Event | None = None  # a start without an end yet; its duration counts should none follow
         # Starts that another start followed at once, that other start, and whether it is another mark of the same: a
         # second end may belong to them.
@@ -92,6 +94,7 @@ class _Marked:
 
     def intervals(self, marks: Sequence[Event]) -> list[Interval]:
         """The seizures of all marks."""
+        self.stated = [(onset, onset + length) for onset, length, _ in marks if length > 0]
         for onset, length, text in marks:
             starts = bool(seizure_words.START.search(text))
             ends = bool(seizure_words.END.search(text)) and not starts
@@ -162,8 +165,10 @@ class _Marked:
         self.waiting.clear()
 
     def _guess(self, start: float, until: float) -> None:
-        if start >= self.duration:  # left out with those that lie outside
-            self.spans.append((start, start))
+        # A point in an interval, or shortly before it, is another mark of that seizure.
+        ends = [offset for onset, offset in self.stated if onset - SHORTEST_SECONDS <= start < offset]
+        if start >= self.duration or ends:  # left out with those that lie outside
+            self.spans.append((start, max(ends, default=start)))
         elif self.open_seconds is None:
             warn_left_out(f"{self.name}: the seizure at {start:g} s has no end and is left out")
         else:

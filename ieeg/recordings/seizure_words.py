@@ -98,7 +98,7 @@ _DOUBTFUL = re.compile(
     r"\w*(?:krampf|convuls|konvuls|tonic|tonisch|clon|klon|attack|absence|absenz|paroxysm|spasm|epilep|ictus|seiz"
     r"|anfall|i[ck]tal|[fb]{1,2}tc|gtc|seisur|siezur|(?:grand|petit)[ _-]?mal)\w*"
     r"|\bsz(?:start|begin|onset|on|end|stop|off)\w*"
-    r"|\b(?:fits?|spells?|events?|episodes?|fias|fas|fiac|faos|sps|cps|auras?|jerks?|ue[oe]|eeo|t?tcs|\w?\w?szr?|anf|button)\b"
+    r"|\b(?:fits?|spells?|events?|episodes?|fias|fas|fiac|faos|sps|cps|auras?|jerks?|ue[oe]|eeo|t?tcs|\w?\w?szr?|anf|\w*button)\b"
     # Danish and Swedish, Dutch, Polish, Czech, Turkish, Finnish, Hungarian, Russian, Chinese, Japanese, Korean, Greek,
     # Hebrew, Arabic, Ukrainian, Persian, Hindi, Thai, Vietnamese, Malay, Lithuanian, Latvian; then others
     r"|\w*(?:anfald|aanval|napad|z[áa]chvat|n[öo]bet|kohtau|roham|приступ|припад|судорог|发作|癫痫|発作|발작|경련"

@@ -372,6 +372,14 @@ def test_a_quotation_mark_is_a_letter(tmp_path):
         assert read() == ['"A', "B"]
 
 
+@pytest.mark.parametrize("points", [[(100, 0.0)], [(112, 0.0)], [(92, 0.0), (104, 0.0)], [(139.5, 0.0)]])
+def test_a_point_in_an_interval_or_just_before_it_marks_the_same_seizure(points):
+    """Clinical signs, say; a guess of 60 s would make false seizure of what follows the stated end."""
+    events = [(onset, length, "seizure") for onset, length in [*points, (100, 40.0), (300, 20.0)]]
+    with pytest.warns(UserWarning, match="overlap count as one"):
+        assert seizures_from_events(events, 600.0) == [(min(100, points[0][0]), 140.0), (300.0, 320.0)]
+
+
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
@@ -413,7 +421,7 @@ def test_a_column_of_ends(tmp_path, name, duration):
      (["aura", "UEO"], "aura, UEO"), (["Grand Mal"], "Grand Mal"), (["siezure"], "siezure"), (["נ התקף"], "התקף"),
      (["Jane Roe Absence"], "Absence"), (["sz", "GTCS 2"], "GTCS"), (["sz", "End"], "End"), (["ESz"], "ESz"),
      (["sz", "EEG offset"], "offset"), (["iktales Muster"], "iktales"), (["push button"], "button"),
-     (["напад"], "напад")],
+     (["напад"], "напад"), (["Pushbutton"], "Pushbutton")],
 )  # fmt: skip
 def test_words_that_are_not_understood_are_listed(texts, words):
     with pytest.warns(UserWarning, match=rf"^night: .*not taken for seizures: {words}\. .*--seizure-words"):
