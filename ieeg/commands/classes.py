@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from mvpa_ts.ieeg.constants import CLASSES, LINE_LENGTH, MARKED_BAD
 from mvpa_ts.ieeg.detection.saved import PROBABILITIES, STATED, classes_of, read_run
 from mvpa_ts.ieeg.events import Integers, class_labels, segment_labels
 from mvpa_ts.ieeg.recordings.events_table import read_spans
-from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, not_read, of_recording, of_segments, write_left_out
+from mvpa_ts.ieeg.recordings.left_out import Row, not_read, of_recording, of_segments, report_left_out
 from mvpa_ts.ieeg.recordings.reading import read_classes, read_recording
 
 DESCRIPTION = """Train a detector of classes of your own, a regression on band power and line length.
@@ -93,8 +92,7 @@ def train_classes(arguments: list[str]) -> None:
     rows += [*others, *links]
     for item, label, marked in zip(recordings, classes, bad, strict=True):
         rows += [*of_segments(item.name, (label < 0) & ~marked, NO_CLASS), *of_segments(item.name, marked, MARKED_BAD)]
-    write_left_out(output, rows)
-    print("\n".join(listing(rows, output / LEFT_OUT)), file=sys.stderr)
+    report_left_out(output, rows)
     common.refuse_unread(paths)
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from mvpa_ts.ieeg.commands import main as common
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.recordings.events_table import read_events, read_seizures
-from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, listing, of_recording, of_warnings, write_left_out
+from mvpa_ts.ieeg.recordings.left_out import of_recording, report_left_out
 from mvpa_ts.ieeg.recordings.reading import read_recording
-from mvpa_ts.ieeg.recordings.recording import recorded_warnings
 from mvpa_ts.ieeg.recordings.seizure_words import is_background
 
 DESCRIPTION = """Correct the events of a detection: keep, move, delete, add.
@@ -88,13 +86,10 @@ def train_again(arguments: list[str]) -> None:
             "give one file for each folder, in the same order"
         )
     reading = common.reading_options(options)
-    with recorded_warnings() as said:
-        reviews = [load_review(folder, reading["seizure_words"]) for folder in options.from_review]
+    reviews = [load_review(folder, reading["seizure_words"]) for folder in options.from_review]
     recordings = [read_recording(file, **reading) for file in options.recordings]
     retrain(options.model, [*zip(reviews, recordings, strict=True)], options.output)
     events = counted(sum(onset < item.until for item in reviews for onset, _ in item.events), "reviewed event")
     print(f"trained on {events}; next: mvpformer detect FILE --model {options.output}/model -o results")
-    rows = of_warnings(said)
-    rows += [row for item in recordings for row in of_recording(item.name, item.dropped, item.left_out, item.notes)]
-    write_left_out(Path(options.output), rows)
-    print("\n".join(listing(rows, Path(options.output) / LEFT_OUT)), file=sys.stderr)
+    rows = [row for item in recordings for row in of_recording(item.name, item.dropped, item.left_out, item.notes)]
+    report_left_out(Path(options.output), rows)

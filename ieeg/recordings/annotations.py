@@ -38,7 +38,7 @@ def seizures_from_events(
     minute that two ends follow are two marks of one seizure, from the first start to the last end; so are "seizure" and
     "seizure onset" within 10 s, and a start in the EEG and one in the patient within a minute. An event with a duration
     is an interval, unless its text says start and the next event is an end. All other events are starts. A start
-    without an end marks the interval that it lies in, or up to 10 s before; else it lasts `open_seconds`, but not beyond
+    without an end marks the interval that it lies in, or up to 10 s before. Others last `open_seconds`, but not beyond
     the next start or the recording's end, and a warning says so. An end without a start, and a seizure outside of the
     recording, are left out with a warning.
 

@@ -48,9 +48,8 @@ class Header:
     def marker_files(self) -> list[Path]:
         """The marker files that are there; of a header that names another, as after renaming, MNE reads its own."""
         files = [self.path.parent / name for name in self.values("MarkerFile") if name]
-        return [file for file in files if file.exists()] or [
-            file for file in [self.path.with_suffix(".vmrk")] if files and file.exists()
-        ]
+        own = [self.path.with_suffix(".vmrk")] if files else []
+        return [*filter(Path.exists, files)] or [*filter(Path.exists, own)]
 
 
 def check_brainvision(path: Path, truncated: str = "error") -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from warnings import WarningMessage
@@ -91,6 +92,13 @@ def write_left_out(folder: Path, rows: Sequence[Row]) -> None:
         return
     cells = [[" ".join(cell.split()) or "n/a" for cell in row] for row in rows]
     write_text(folder / LEFT_OUT, "\n".join(["recording\twhat\twhy", *("\t".join(row) for row in cells)]) + "\n")
+
+
+def report_left_out(folder: Path, rows: Sequence[Row]) -> None:
+    """Write ``left_out.tsv``, and print the rows as the command's last lines."""
+    write_left_out(folder, rows)
+    for line in listing(rows, folder / LEFT_OUT):
+        print(line, file=sys.stderr)
 
 
 def read_left_out(folder: Path) -> list[Row]:

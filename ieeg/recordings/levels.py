@@ -65,20 +65,20 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
         return
     level = float(np.median(deviations[alive]))
     usual = f"usual are {PLAUSIBLE_UV[0]:g} to {PLAUSIBLE_UV[1]:,g} µV, most often 10 to 500"
-    problem = f"{recording.name}: the channels' median standard deviation is {readable(level)} µV"
     x, deviations = x[alive], deviations[alive]
     plausible = PLAUSIBLE_UV[0] <= level <= PLAUSIBLE_UV[1]
     if not plausible:
-        recording.warn(f"{problem}, {usual}: is the unit right?")
+        recording.warn(
+            f"{recording.name}: the channels' median standard deviation is {readable(level)} µV, {usual}: is the unit "
+            "right?"
+        )
     names = [name for name, usable in zip(recording.channel_names, alive, strict=True) if usable]
     white = (deviations > WHITE_UV) & (np.nanvar(np.diff(x), axis=1) > WHITE_RATIO * deviations**2)
-    if plausible and white.mean() > 0.5:
-        recording.warn(f"{problem} ({usual}), and they are white noise: is an electrode connected?")
-    elif plausible and white.any():
+    if plausible and white.any():
         noisy = [f"{names[i]} ({readable(deviations[i])} µV)" for i in np.flatnonzero(white)]
         recording.warn(
-            f"{recording.name}: {listed(noisy)} are white noise where the other channels have {readable(level)} µV: "
-            "leave them out (--channels, or mark them bad) if their electrodes are not connected"
+            f"{recording.name}: {listed(noisy)} are white noise ({usual}): leave out (--channels, or mark bad) those "
+            "whose electrodes are not connected"
         )
     for odd, extreme in (
         (deviations > PLAUSIBLE_UV[1], f"up to {readable(deviations.max())}"),

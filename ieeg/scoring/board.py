@@ -187,15 +187,13 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
         No recording says where its seizures are, or there is no detector.
     """
     # Recordings of one name, as in folders of several patients, are told apart by their place.
-    often = Counter(recording.name for recording in recordings)
-    labels = [r.name + (f" (recording {place})" if often[r.name] > 1 else "") for place, r in enumerate(recordings, 1)]
-    left_out = {
-        label: "says nothing of seizures" for label, r in zip(labels, recordings, strict=True) if not r.annotated
-    }
-    annotated = [(label, r) for label, r in zip(labels, recordings, strict=True) if r.annotated]
-    twice = {second: annotated[first][0] for first, second in copies([recording for _, recording in annotated])}
-    left_out |= {annotated[i][0]: f"holds the same signal as {label}" for i, label in twice.items()}
-    annotated = [pair for i, pair in enumerate(annotated) if i not in twice]
+    often = Counter(r.name for r in recordings)
+    named = {r.name + (f" (recording {n})" if often[r.name] > 1 else ""): r for n, r in enumerate(recordings, start=1)}
+    left_out = {label: "says nothing of seizures" for label, r in named.items() if not r.annotated}
+    annotated = [label for label, r in named.items() if r.annotated]
+    for first, again in copies([named[label] for label in annotated]):
+        left_out[annotated[again]] = f"holds the same signal as {annotated[first]}"
+    annotated = [label for label in annotated if label not in left_out]
     if not annotated or not detectors:
         raise ValueError(
             f"a board needs a detector and a recording that states its seizures, or that there are none; of "
@@ -206,7 +204,8 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
     rows = []
     for name, detector in detectors.items():
         results, taught, others, failed = [], [], [], 0
-        for label, recording in annotated:
+        for label in annotated:
+            recording = named[label]
             try:
                 detection = detector.detect(recording)
                 starts, values, events = detection.starts, detection.probabilities, detection.events
@@ -226,7 +225,7 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
         said += [f"on other recordings of the subjects of {', '.join(others)}"] if others else []
         trained |= {name: f"was trained {', and '.join(said)}"} if said else {}
     frame = pd.DataFrame(rows).sort_values(["event F1", "AUROC"], ascending=False, kind="stable", ignore_index=True)
-    notes = dict.fromkeys(note for _, recording in annotated for note in (*recording.left_out, *recording.notes))
+    notes = dict.fromkeys(note for label in annotated for note in (*named[label].left_out, *named[label].notes))
     return Board(frame, left_out, failures, trained, [*notes])
 
 

@@ -685,10 +685,10 @@ def _gain(brain, start, stop, channels, gain):
     ("x", "message"),
     [
         (lambda brain: 300 * brain, r"standard deviation is 15,000 µV, usual are 0\.5 to 2,000 µV"),
-        (lambda brain: np.random.default_rng(1).normal(0, 300, brain.shape), r"is 298 µV \(usual .* white noise"),
+        (lambda brain: np.random.default_rng(1).normal(0, 300, brain.shape), r"A1 \(298 µV\), .* white noise"),
         (
             lambda brain: np.vstack([brain[:3], np.random.default_rng(1).normal(0, 300, (1, brain.shape[1]))]),
-            r"A4 \((29|30)\d µV\) are white noise where the other channels have 50 µV",
+            r"A4 \((29|30)\d µV\) are white noise \(usual are 0\.5 to 2,000 µV",
         ),
         (lambda brain: np.tile(brain[:1], (4, 1)), "all 4 channels hold the same signal"),
         (lambda brain: brain * [[1], [1], [300], [1]], r"A3 have a standard deviation of up to 1\d,\d00 µV where"),
