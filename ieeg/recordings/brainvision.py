@@ -225,21 +225,19 @@ def _stated_page(content: bytes) -> str:
 def in_utf8(path: Path, folder: Path) -> Path:
     """A copy in UTF-8, as MNE reads it, of a BrainVision header and its marker file; the data stay where they are."""
 
-    def line(key: str) -> re.Pattern[str]:
-        return re.compile(rf"^([ \t]*{key}[ \t]*=)(.*)$", re.MULTILINE | re.IGNORECASE)
-
     def stated(text: str, key: str, value: str) -> str:
-        return line(key).sub(lambda match: match[1] + value, text)
+        line = re.compile(rf"^([ \t]*{key}[ \t]*=).*$", re.MULTILINE | re.IGNORECASE)
+        return line.sub(lambda match: match[1] + value, text)
 
-    text = stated(header_text(path), "Codepage", "UTF-8")
-    if (data := line("DataFile").search(text)) is not None:
-        text = stated(text, "DataFile", os.path.abspath(path.parent / data[2].strip()))
-    for file in Header(path).marker_files[:1]:
+    header, text = Header(path), stated(header_text(path), "Codepage", "UTF-8")
+    for name in header.values("DataFile")[:1]:
+        text = stated(text, "DataFile", os.path.abspath(path.parent / name))
+    for file in header.marker_files[:1]:
         content, marks = guards.read_text_bytes(file), header_text(file)
-        copy, page = stated(marks, "Codepage", "UTF-8"), _stated_page(content)
-        if content.endswith(marks.encode()):
-            pass  # only its name, or that of the header, is in capitals
-        elif page in ("", "utf-8", "utf8"):
+        # A file in UTF-8 is copied for the sake of its name, its header or its commas.
+        page = None if content.endswith(marks.encode()) else _stated_page(content)
+        copy = _TEXT_OF_MARK.sub(lambda match: match[1] + match[2].replace(",", r"\1"), marks)
+        if page in ("", "utf-8", "utf8"):
             warn(f"{file.name} is not UTF-8 and names no other code page: read as Windows-1252")
         # Words of Western Europe hardly have three such letters in a row, those of other alphabets have no others.
         elif page == "ansi" and re.search(r"[^\x00-\x7f]{3}", copy):
@@ -247,8 +245,7 @@ def in_utf8(path: Path, folder: Path) -> Path:
                 f"{file.name} is read as Windows-1252 and seems to be in another code page: name it in the file, such "
                 "as Codepage=1251 (Cyrillic) or Codepage=932 (Japanese)"
             )
-        copy = _TEXT_OF_MARK.sub(lambda match: match[1] + match[2].replace(",", r"\1"), copy)
-        (folder / "marks.vmrk").write_text(copy, encoding="utf-8", newline="")
+        (folder / "marks.vmrk").write_text(stated(copy, "Codepage", "UTF-8"), encoding="utf-8", newline="")
         text = stated(text, "MarkerFile", "marks.vmrk")
     (folder / "header.vhdr").write_text(text, encoding="utf-8", newline="")
     return folder / "header.vhdr"
