@@ -336,6 +336,16 @@ def test_a_subject_of_several_rows_and_errors_in_tables_of_the_folders_above(tmp
         table.write_text(text)
         with pytest.warns(UserWarning, match=r"age, sex and handedness are not read: .*participants\.tsv has"):
             assert "age" not in read_recording(path).metadata
+    scans = path.parents[1] / "sub-01_scans.tsv"
+    for text in ("", "filename,acq_time\n", "filename\tfilename\n"):
+        scans.write_text(text)
+        with pytest.warns(UserWarning, match=r"the start is not read: .*sub-01_scans\.tsv has"):
+            read_recording(path)
+    scans.unlink()
+    place = '{"InstitutionName": "Zürich", "PowerLineFrequency": 50}'
+    for encoding in ("cp1252", "utf-16", "utf-8-sig"):
+        (tmp_path / "task-x_ieeg.json").write_text(place, encoding=encoding)
+        assert read_recording(path).metadata["line_frequency"] == 50.0
     (tmp_path / "task-x_events.tsv").write_text("when\ttrial_type\n1\tsz\n")
     with pytest.raises(ValueError, match=r"task-x_events\.tsv has no column 'onset'"):
         read_recording(path)
