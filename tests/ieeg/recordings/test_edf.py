@@ -384,6 +384,19 @@ def test_annotations_without_stamps_or_a_time_and_letters_of_two_encodings(tmp_p
     assert any("read as Latin-1" in str(warning.message) for warning in caught)
 
 
+def test_samples_of_16_and_of_24_bits_are_told_apart(tmp_path):
+    x = np.random.default_rng(0).normal(0, 50, 60 * 256)
+    limits = {"label": "A1", "physical_dimension": "uV", "physical_range": (-400, 400)}
+    edfio.Bdf([edfio.BdfSignal(x, 256, **limits)]).write(tmp_path / "night.bdf")
+    edfio.Edf([edfio.EdfSignal(x, 256, **limits)]).write(tmp_path / "day.edf")
+    (tmp_path / "night.bdf").rename(tmp_path / "night.edf")
+    (tmp_path / "day.edf").rename(tmp_path / "day.BDF")
+    for name, kind in (("night.edf", "BDF"), ("day.BDF", "EDF")):
+        message = rf"{name} is {kind} by its first bytes: give it the ending \.{kind.lower()}"
+        with pytest.raises(ValueError, match=message):
+            read_recording(tmp_path / name, truncated="read")
+
+
 def test_warnings_of_the_reader_reach_the_user_once(tmp_path):
     path = handmade(tmp_path / "x.edf", "EDF+C", [f"+{i}" for i in range(60)])
     content = bytearray(path.read_bytes())
