@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 # What is taken wherever a recording is, see `as_recording`.
 AnyRecording: TypeAlias = Union[Recording, "mne.io.BaseRaw", str, os.PathLike[str], tuple[ArrayLike, float]]
 # Parts of MNE's warnings about what this library handles, or says itself.
-HANDLED_HERE = ("mixed sampling frequencies", "naming conventions", "names are not unique", "physical dimension")
-HANDLED_HERE += ("No coordinate information found", "Not setting position")  # of EEG that MNE would call misc
+HANDLED_HERE = (
+    *("mixed sampling frequencies", "naming conventions", "names are not unique", "physical dimension"),
+    *("No coordinate information found", "Not setting position"),  # of EEG that MNE would call misc
+)
 
 
 @with_notes
