@@ -127,9 +127,7 @@ class ScoringTask:
         if self.score_bad:
             recording.bad_spans = ()
         if self.clock and "start" not in recording.metadata:
-            recording.warn(
-                f"{recording.name} does not state when it began: --clock writes the date that hides one, 1900"
-            )
+            recording.warn(f"{recording.name} does not state when it began: --clock writes 1900, which hides a date")
         return recording if self.noise is None else add_noise(recording, self.noise)
 
     @staticmethod

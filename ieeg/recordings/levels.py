@@ -68,10 +68,8 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
     x, deviations = x[alive], deviations[alive]
     plausible = PLAUSIBLE_UV[0] <= level <= PLAUSIBLE_UV[1]
     if not plausible:
-        recording.warn(
-            f"{recording.name}: the channels' median standard deviation is {readable(level)} µV, {usual}: is the unit "
-            "right?"
-        )
+        problem = f"the channels' median standard deviation is {readable(level)} µV, {usual}"
+        recording.warn(f"{recording.name}: {problem}: is the unit right?")
     names = [name for name, usable in zip(recording.channel_names, alive, strict=True) if usable]
     white = (deviations > WHITE_UV) & (np.nanvar(np.diff(x), axis=1) > WHITE_RATIO * deviations**2)
     if plausible and white.any():

@@ -348,39 +348,34 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
 def read_classes(
     path: Path, recording: Recording, classes: Sequence[str], truncated: str = "error"
 ) -> dict[str, list[Interval]]:
-    """Intervals (s) of each class in the table beside a file, or where that names none in its own annotations.
-
-    The recording keeps a note of what is left out of them.
-    """
+    """Intervals (s) of each class in the table beside a file, or where that names none in its own annotations."""
     with recording.noting():
-        return _classes(path, recording, classes, truncated)
-
-
-def _classes(path: Path, recording: Recording, classes: Sequence[str], truncated: str) -> dict[str, list[Interval]]:
-    table, raw = bids.sidecar(path, bids.bids_path(path), "events.tsv"), getattr(recording.source, "raw", None)
-    spans: dict[str, list[Interval]] = {label: [] for label in classes}
-    if table is not None:
-        settings = recording.name, recording.duration, recording.sfreq
-        spans = events_table.read_spans(table, classes, *settings, cut_short=truncated == "read")
-        finding.warn_of_shared_table(table, path)
-    if raw is None:
+        table, raw = bids.sidecar(path, bids.bids_path(path), "events.tsv"), getattr(recording.source, "raw", None)
+        spans: dict[str, list[Interval]] = {label: [] for label in classes}
+        if table is not None:
+            settings = recording.name, recording.duration, recording.sfreq
+            spans = events_table.read_spans(table, classes, *settings, cut_short=truncated == "read")
+            finding.warn_of_shared_table(table, path)
+        if raw is None:
+            return spans
+        marks = [
+            (mark["onset"] - raw.first_time, mark["duration"], str(mark["description"])) for mark in raw.annotations
+        ]
+        if not any(spans.values()):
+            return class_spans(marks, classes, recording.name, recording.duration)
+        with warnings.catch_warnings(action="ignore"):
+            marked = class_spans(marks, classes, recording.name, recording.duration)
+        differ = [
+            f"{label} at {max(on, onset):g} s"
+            for label, mine in marked.items()
+            for on, off in mine
+            for other, theirs in spans.items()
+            for onset, offset in theirs
+            if other != label and on < offset and off > onset
+        ]
+        if differ:
+            warn_left_out(f"{table} is believed, and contradicts the annotations in the file: {listed(differ)}")
         return spans
-    marks = [(mark["onset"] - raw.first_time, mark["duration"], str(mark["description"])) for mark in raw.annotations]
-    if not any(spans.values()):
-        return class_spans(marks, classes, recording.name, recording.duration)
-    with warnings.catch_warnings(action="ignore"):
-        marked = class_spans(marks, classes, recording.name, recording.duration)
-    differ = [
-        f"{label} at {max(on, onset):g} s"
-        for label, mine in marked.items()
-        for on, off in mine
-        for other, theirs in spans.items()
-        for onset, offset in theirs
-        if other != label and on < offset and off > onset
-    ]
-    if differ:
-        warn_left_out(f"{table} is believed, and contradicts the annotations in the file: {listed(differ)}")
-    return spans
 
 
 def _sidecar_seizures(

@@ -235,7 +235,7 @@ class TestAnnotations:
         content[88:168] = b"Startdate X X X X".ljust(80)
         file.write_bytes(content)
         words = ["detect", str(file), "-o", str(tmp_path / "out"), "--model", str(model_folder)]
-        with pytest.warns(UserWarning, match="x does not state when it began: --clock writes the date that hides one"):
+        with pytest.warns(UserWarning, match="x does not state when it began: --clock writes 1900"):
             assert main([*words, "--clock"]) == 0
 
     def test_words_that_mean_a_seizure(self, file, model_folder, tmp_path):
