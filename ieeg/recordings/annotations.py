@@ -67,7 +67,10 @@ def seizures_from_events(
         if is_seizure(text, words)
     ]
     marks = sorted([*{event for event in stated if event[1] == 0}, *(event for event in stated if event[1] != 0)])
-    spans = _Marked(duration, open_seconds, name).intervals(marks)
+    marked = _Marked(duration, open_seconds, name)
+    spans = marked.intervals(marks)
+    if lasts := [f"{length:g} s from {onset:g} s on" for onset, length in sorted(marked.guessed.items())]:
+        warn(f"{name}: seizures without an end are taken to last: {listed(lasts)}")
     # Annotations of a longer recording, of which the file is a part, are common.
     inside = sorted((onset, offset) for onset, offset in spans if onset < duration and offset >= 0)
     if early := [onset for onset, offset in inside if onset < 0 < offset]:
@@ -87,6 +90,7 @@ class _Marked:
         self.duration, self.open_seconds, self.name = duration, open_seconds, name
         self.spans: list[Interval] = []
         self.stated: list[Interval] = []  # those with a duration
+        self.guessed: dict[float, float] = {}  # how long those without an end are taken to last
         self.begun: Event | None = None  # a start without an end yet; its duration counts should none follow
         # Starts that another start followed at once, that other start, and whether it is another mark of the same: a
         # second end may belong to them.
@@ -175,7 +179,7 @@ class _Marked:
             # A guess is better than none, since leaving the seizure out would count its detection as false. The
             # warning says so.
             end = min(start + self.open_seconds, until)
-            warn(f"{self.name}: the seizure at {start:g} s has no end; it is taken to last {end - start:g} s")
+            self.guessed[start] = end - start
             self.spans.append((start, end))
 
 

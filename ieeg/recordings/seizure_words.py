@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 
 from mvpa_ts.checks import listed
 from mvpa_ts.ieeg.recordings.guards import warn_left_out
@@ -135,6 +136,7 @@ def is_seizure(text: str, words: Sequence[str] = ()) -> bool:
     return bool(_SEIZURE.search(text)) and not _NOT_SEIZURE.search(text)
 
 
+@lru_cache(2**16)  # tables of a day repeat their words, and each is asked for several times
 def plain(text: str) -> str:
     """A text with plain letters, dashes and single spaces: word processors and other systems write many kinds."""
     letters = [letter for letter in unicodedata.normalize("NFKC", text) if unicodedata.category(letter) != "Cf"]
@@ -158,15 +160,16 @@ def is_background(text: str) -> bool:
 
 def warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice: str) -> None:
     """List words that may mean a seizure and are not taken for one, and say what to do."""
-    texts = [plain(text) for text in texts]
+    texts = [*dict.fromkeys(map(plain, texts))]
     understood = [is_seizure(text, words) or is_background(text) for text in texts]
     others = [text for text, clear in zip(texts, understood, strict=True) if not clear]
     unclear = [text for text in others if not _NOT_SEIZURE.search(text)]
+    speaks = any(understood)
     # Only the words, never a whole text, which may hold a person's name.
     doubted = [
         match[0].strip(" _-.:;,")
         for text in unclear
-        for pattern in ([_DOUBTFUL] if any(understood) and not _ALONE.fullmatch(text) else [_DOUBTFUL, START, END])
+        for pattern in ([_DOUBTFUL] if speaks and not _ALONE.fullmatch(text) else [_DOUBTFUL, START, END])
         for match in pattern.finditer(text)
     ]
     denied = [text for text in others if _NOT_SEIZURE.search(text)]

@@ -176,7 +176,7 @@ def two_open_seizures(tmp_path):
 
 def check_lines(error: str) -> None:
     for name in ("x", "y"):
-        line = f"mvpformer: {name}: the seizure at 3 s has no end; it is taken to last 8 s"
+        line = f"mvpformer: {name}: seizures without an end are taken to last: 8 s from 3 s on"
         assert error.splitlines().count(line) == 1
     assert "UserWarning" not in error
 
