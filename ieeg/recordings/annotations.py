@@ -67,10 +67,12 @@ def seizures_from_events(
         if is_seizure(text, words)
     ]
     marks = sorted([*{event for event in stated if event[1] == 0}, *(event for event in stated if event[1] != 0)])
-    marked = _Marked(duration, open_seconds, name)
+    marked = _Marked(duration, open_seconds)
     spans = marked.intervals(marks)
     if lasts := [f"{length:g} s from {onset:g} s on" for onset, length in sorted(marked.guessed.items())]:
         warn(f"{name}: seizures without an end are taken to last: {listed(lasts)}")
+    for what, onsets in marked.left_out.items():
+        warn_left_out(f"{name}: {what} are left out: at {listed([f'{onset:g}' for onset in sorted(onsets)])} s")
     # Annotations of a longer recording, of which the file is a part, are common.
     inside = sorted((onset, offset) for onset, offset in spans if onset < duration and offset >= 0)
     if early := [onset for onset, offset in inside if onset < 0 < offset]:
@@ -86,11 +88,12 @@ def seizures_from_events(
 class _Marked:
     """Seizures as far as their marks, read in order of time, tell of them."""
 
-    def __init__(self, duration: float, open_seconds: float | None, name: str) -> None:
-        self.duration, self.open_seconds, self.name = duration, open_seconds, name
+    def __init__(self, duration: float, open_seconds: float | None) -> None:
+        self.duration, self.open_seconds = duration, open_seconds
         self.spans: list[Interval] = []
         self.stated: list[Interval] = []  # those with a duration
         self.guessed: dict[float, float] = {}  # how long those without an end are taken to last
+        self.left_out: dict[str, list[float]] = {}  # onsets of marks that say too little
         self.begun: Event | None = None  # a start without an end yet; its duration counts should none follow
         # Starts that another start followed at once, that other start, and whether it is another mark of the same: a
         # second end may belong to them.
@@ -147,7 +150,7 @@ class _Marked:
         elif self.waiting:
             self.spans[-1] = (self.waiting.pop()[0], onset)
         else:
-            warn_left_out(f"{self.name}: the end of a seizure at {onset:g} s has no start and is left out")
+            self.left_out.setdefault("ends of seizures without a start", []).append(onset)
         self.begun = None
 
     def _close(self, until: float) -> None:
@@ -174,7 +177,7 @@ class _Marked:
         if start >= self.duration or ends:  # left out with those that lie outside
             self.spans.append((start, max(ends, default=start)))
         elif self.open_seconds is None:
-            warn_left_out(f"{self.name}: the seizure at {start:g} s has no end and is left out")
+            self.left_out.setdefault("seizures without an end", []).append(start)
         else:
             # A guess is better than none, since leaving the seizure out would count its detection as false. The
             # warning says so.

@@ -744,5 +744,5 @@ def test_an_end_without_a_start_is_no_word_of_none(tmp_path):
     write_edf(quiet, tmp_path / "night.edf")  # which states bckg
     assert read_recording(tmp_path / "night.edf").annotated
     (tmp_path / "night_events.tsv").write_text("onset\tduration\ttrial_type\n20\t0\tseizure end\n", encoding="utf-8")
-    with pytest.warns(UserWarning, match="the end of a seizure at 20 s has no start"):
+    with pytest.warns(UserWarning, match="ends of seizures without a start are left out: at 20 s"):
         assert not read_recording(tmp_path / "night.edf").annotated
