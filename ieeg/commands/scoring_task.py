@@ -55,8 +55,7 @@ class ScoringTask:
         """The detector, loaded once in a process."""
         from mvpa_ts.ieeg.detection.calibration import load_calibration
 
-        # A worker scores many recordings, and loading the model takes longer than a short one. It may live on until the
-        # model was trained again.
+        # A worker scores many recordings, loading takes longer than a short one, and the model may be trained again.
         files = [*Path(self.model).glob("*"), Path(self.model), Path(self.calibration or "")]
         key = repr((self, [(file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.is_file()]))
         if (loaded := _LOADED.get(key)) is not None:

@@ -95,8 +95,7 @@ class _Marked:
         self.guessed: dict[float, float] = {}  # how long those without an end are taken to last
         self.left_out: dict[str, list[float]] = {}  # onsets of marks that say too little
         self.begun: Event | None = None  # a start without an end yet; its duration counts should none follow
-        # Starts that another start followed at once, that other start, and whether it is another mark of the same: a
-        # second end may belong to them.
+        # Starts that another one followed at once, that one, and whether it marks the same: a second end may be theirs.
         self.waiting: list[tuple[float, float, bool]] = []
 
     def intervals(self, marks: Sequence[Event]) -> list[Interval]:
@@ -179,8 +178,7 @@ class _Marked:
         elif self.open_seconds is None:
             self.left_out.setdefault("seizures without an end", []).append(start)
         else:
-            # A guess is better than none, since leaving the seizure out would count its detection as false. The
-            # warning says so.
+            # A guess is better than none: without the seizure, its detection would count as false.
             end = min(start + self.open_seconds, until)
             self.guessed[start] = end - start
             self.spans.append((start, end))

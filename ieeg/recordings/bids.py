@@ -324,8 +324,7 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
                 except ValueError:
                     warn_left_out(f"{table}: the acq_time of {path.name} is no date with a time and is not used")
                     continue
-                # Without a zone it is the clock of the ward, which this computer's zone must not shift. MNE calls such
-                # a clock UTC, in EDF too.
+                # Without a zone it is the ward's clock, which this computer's zone must not shift. MNE calls it UTC.
                 start = start.replace(tzinfo=UTC) if start.tzinfo is None else start.astimezone(UTC)
                 starts[start.isoformat()] = table
     if len(starts) == 1:

@@ -171,8 +171,7 @@ def _channel_names(header: Header, channels: int) -> list[str]:
 def _check_whole(header: Header, data: Path, frame: int, sfreq: float) -> None:
     """Raise a ValueError where samples of `frame` bytes are missing: by the file's size, its marks or its header."""
     path, size = header.path, os.path.getsize(data)
-    # A remainder says that bytes are missing, or that the header has the wrong number of channels: then all are
-    # shuffled.
+    # A remainder says that bytes are missing, or that the number of channels is wrong: then all are shuffled.
     if size % frame:
         raise ValueError(
             f"{data} has {size} bytes, which is not a whole number of samples of {frame} bytes as {path.name} states "

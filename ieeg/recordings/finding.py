@@ -106,8 +106,7 @@ def _folders(folder: Path) -> Iterator[tuple[Path, set[str]]]:
         for name in sorted(folders):
             path = os.path.join(parent, name)
             target = os.path.realpath(path)
-            # What lies in the folder itself is visited anyway, two links to one place hold one recording, and a folder
-            # above would be a circle.
+            # What lies in the folder is visited anyway, two links to one place are one, and a folder above is a circle.
             again = target in linked or os.path.commonpath([inside, target]) in (inside, target)
             if name.startswith(".") or name in others or (os.path.islink(path) and again):
                 folders.remove(name)

@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 # What is taken wherever a recording is, see `as_recording`.
 AnyRecording: TypeAlias = Union[Recording, "mne.io.BaseRaw", str, os.PathLike[str], tuple[ArrayLike, float]]
 # Parts of MNE's warnings about what this library handles, or says itself.
-HANDLED_HERE = (
-    *("mixed sampling frequencies", "naming conventions", "names are not unique", "physical dimension"),
-    *("No coordinate information found", "Not setting position"),  # of EEG that MNE would call misc
-)
+HANDLED_HERE = ("mixed sampling", "naming conv", "not unique", "physical dim", "No coordinate", "Not setting position")
 
 
 @with_notes
@@ -260,8 +257,7 @@ def _read_raw(
         if not kept:
             stored = ", ".join(sorted({f"{rates[index]:g}" for index in other}))
             raise ValueError(f"{path} has no EEG channel at {rate:g} Hz, it has some at {stored} Hz (--rate)")
-    # MNE misplaces channels that are slower than the fastest one it reads, so only channels of one rate are read
-    # together.
+    # MNE misplaces channels that are slower than the fastest one it reads: those of one rate are read together.
     own_shares = set(shares[kept].tolist())
     slower = len(own_shares) == 1 and own_shares != {1.0}
     names = [raw.ch_names[index] for index in kept]

@@ -28,8 +28,7 @@ Interval = tuple[float, float]
 Channels = Sequence[str] | Sequence[int]  # by name or by place
 P = ParamSpec("P")
 
-# Microvolts in one of each unit, by its lower-case name.
-# BIDS once wrote microV.
+# Microvolts in one of each unit, by its lower-case name. BIDS once wrote microV.
 UNITS = {"v": 1e6, "mv": 1e3, "µv": 1.0, "uv": 1.0, "microv": 1.0, "nv": 1e-3}
 
 # Samples per second; resampling from fewer would take filters without end.

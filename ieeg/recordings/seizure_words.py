@@ -21,8 +21,7 @@ _SEIZURE = re.compile(
 _NAMED = r"(?:sz|seizure|i[ck]tal|anf[aä]ll|kris|cris)"
 # What may stand between "no" and it.
 _KINDS = r"(?:(?:an?|any|definite|clear|obvious|apparent|certain|electro\w+|clinical|focal|typical|further)[ _-]+)"
-# What is told of days and hours ago; not of minutes, as a nurse may mark a seizure that she saw begin. A warning may
-# quote what is in groups.
+# What is told of days and hours ago; not of minutes, as a nurse marks what she saw. A warning may quote the groups.
 _PAST = (
     r"(?<!like )(?<!as )(?<!than )(?<!to )(?<!wie )\b(yesterday|(?:vor)?gestern|ayer|last (?:night|week|month|year)"
     r"|letzte[nr]? (?:nacht|woche|monat|jahr)|in the past|\w+ (?:h|hrs?|hours?|d|days?|weeks?|months?|years?|yrs?) ago"
@@ -67,8 +66,7 @@ _BACKGROUND = re.compile(
     r"bckg|background|(?:sz|seizure)[ _-]?free|(?:(?:no|0)[ _-](?:\w+[ _-])?|free[ _-]of[ _-])(?:sz|seizures?)",
     re.IGNORECASE,
 )
-# "on", "off" and "over" are also prepositions: they mark a time only where no word follows ("sz over", not "seizure
-# over left temporal").
+# "on", "off" and "over" mark a time only where no word follows ("sz over", not "seizure over left temporal").
 START = re.compile(
     r"(?:^|[^a-z])(?:(?:starts?|started|onset|begins?|began|beginning|beginn|d[ée]but|in[ií]cio|inizio|начал\w*)(?:[^a-z]|$)"
     r"|on(?![a-z]|[ _-]+[a-z]))|anfalls?(?:beginn|start)(?:[^a-z]|$)",
