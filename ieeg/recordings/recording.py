@@ -287,8 +287,8 @@ class Recording:
         """Keep what was warned of, as `noting`."""
         for item in said:
             if issubclass(item.category, UserWarning):
-                kept = "left_out" if item.category is LeftOutWarning else "notes"
-                setattr(self, kept, tuple(dict.fromkeys((*getattr(self, kept), str(item.message)))))
+                kept, text = "left_out" if item.category is LeftOutWarning else "notes", str(item.message)
+                setattr(self, kept, (*(other for other in getattr(self, kept) if other != text), text))
 
     def close(self) -> None:
         """Close the files, if any; the next reading opens them again."""

@@ -557,6 +557,11 @@ def test_what_was_said_of_a_recording_stays_with_it(tmp_path):
     assert [("line 2" in text, "at -70 s" in text) for text in said] == [(True, False), (False, True)]
     with warnings.catch_warnings(action="error"), pytest.raises(UserWarning, match="line 2"):
         read_recording(path)
+    mne.export.export_raw(tmp_path / "loud.edf", raw_of(1000 * volts(2), ["A1", "A2"]), verbose="error")
+    (tmp_path / "loud_channels.tsv").write_text("name\ttype\nA1\tSEEG\nA2\tSEEG\n")
+    with pytest.warns(UserWarning, match="is the unit right") as caught:
+        assert [*read_recording(tmp_path / "loud.edf").notes] == [str(warning.message) for warning in caught]
+    assert "is used as in BIDS" in str(caught[0].message)
 
 
 def test_a_pause_in_brainvision_is_refused(tmp_path):
