@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
+from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.commands import main as common
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.recordings.finding import warn_of_shared_names
@@ -38,10 +39,14 @@ def main(arguments: list[str]) -> None:
     files_of = common.recordings_in(options.folders)
     files = [*{file.resolve(): file for files in files_of.values() for file in files}.values()]
     warn_of_shared_names(files)
-    from mvpa_ts.ieeg.scoring.board import ADDED, MERGED, board, detectors_at_hand, rate_in_words
+    from mvpa_ts.ieeg.scoring.board import ADDED, MERGED, PAGE, board, detectors_at_hand, rate_in_words
     from mvpa_ts.ieeg.scoring.cohort import markdown_table
 
-    before = dict(ADDED)
+    def written() -> int | None:
+        page = Path(options.output) / PAGE
+        return page.stat().st_mtime_ns if page.is_file() else None
+
+    before, board_before = dict(ADDED), written()
     try:
         for file in options.add:
             count = len(ADDED)
@@ -57,11 +62,14 @@ def main(arguments: list[str]) -> None:
     finally:
         ADDED.clear()
         ADDED.update(before)
+    if written() != board_before:
+        warn(f"another run wrote a board into {options.output} since this one began; this one takes its place")
     result.save(options.output)
     print(markdown_table(result.rows))
     print(f"{MERGED}{rate_in_words(result.rows)}")
-    for name, reason in {**result.left_out, **result.failures, **result.trained}.items():
-        print(f"{name}: {reason}")
+    for reasons in (result.left_out, result.failures, result.trained):
+        for name, reason in reasons.items():
+            print(f"{name}: {reason}")
     print(f"see {options.output}")
     common.refuse_unread(files_of)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from mvpa_ts.ieeg.constants import CLASSES, LINE_LENGTH, MARKED_BAD
 from mvpa_ts.ieeg.detection.saved import PROBABILITIES, STATED, classes_of, read_run
 from mvpa_ts.ieeg.events import Integers, class_labels, segment_labels
 from mvpa_ts.ieeg.recordings.events_table import read_spans
-from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, not_read, of_recording, of_segments, write_left_out
+from mvpa_ts.ieeg.recordings.left_out import Row, not_read, of_recording, of_segments, report_left_out
 from mvpa_ts.ieeg.recordings.reading import read_classes, read_recording
 
 DESCRIPTION = """Train a detector of classes of your own, a regression on band power and line length.
@@ -93,15 +92,12 @@ def train_classes(arguments: list[str]) -> None:
     rows += [*others, *links]
     for item, label, marked in zip(recordings, classes, bad, strict=True):
         rows += [*of_segments(item.name, (label < 0) & ~marked, NO_CLASS), *of_segments(item.name, marked, MARKED_BAD)]
-    write_left_out(output, rows)
-    print("\n".join(listing(rows, output / LEFT_OUT)), file=sys.stderr)
+    report_left_out(output, rows)
     common.refuse_unread(paths)
 
 
-def score_classes(
-    folders: Sequence[Path], output: Path, left_out: Sequence[Row], references: Mapping[Path, Path]
-) -> None:
-    """Score detections of classes in folders against the classes that their recordings, or tables of them, state."""
+def score_classes(folders: Sequence[Path], output: Path, references: Mapping[Path, Path]) -> list[Row]:
+    """Score detections of classes against those that their recordings, or tables of them, state; what is left out."""
     import pandas as pd
 
     from mvpa_ts.ieeg.scoring.comparison import warn_of_copies
@@ -125,7 +121,8 @@ def score_classes(
     labels = np.array([names.index(name) if name in names else -1 for name in table[STATED]])
     (output / "cohort.md").unlink(missing_ok=True)  # of seizures, by an earlier run
     report(names, labels, table[[*names]].to_numpy(float), output)
-    print("\n".join([f"see {output}", *listing([*left_out, *rows])]))
+    print(f"see {output}")
+    return rows
 
 
 def report(names: Sequence[str], labels: Integers, probabilities: npt.ArrayLike, output: Path) -> None:

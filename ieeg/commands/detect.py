@@ -272,7 +272,7 @@ def _outputs(files_of: Mapping[Path, list[Path]], output: Path) -> Outputs:
             name = file.name if file.is_dir() else file.name.removesuffix(".gz").rpartition(".")[0]
             folder = output / Path(os.path.abspath(file.parent)).relative_to(root) / name
             # Two results in one folder would be one recording with the store of another.
-            if folder in taken:
+            if folder in taken and not file.samefile(taken[folder]):
                 raise CommandError(
                     f"{file} and {taken[folder]} would share the folder {folder}: rename one, or name a folder that "
                     "holds both in folders of their own"

@@ -18,7 +18,8 @@ from mvpa_ts.ieeg.detection.saved import PROBABILITIES, REFERENCE, RUN, STORE, c
 from mvpa_ts.ieeg.recordings.events_table import read_events
 from mvpa_ts.ieeg.recordings.finding import check_kind, find_recordings, stem_of
 from mvpa_ts.ieeg.recordings.guards import warn_left_out
-from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, read_left_out
+from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, Row, listing, of_recording, of_warnings, read_left_out
+from mvpa_ts.ieeg.recordings.recording import recorded_warnings
 from mvpa_ts.ieeg.recordings.seizure_words import WORDS_NOT_TAKEN, is_background, is_seizure
 
 if TYPE_CHECKING:
@@ -57,26 +58,27 @@ def main(arguments: list[str]) -> None:
     if options.reference is not None and not Path(options.reference).is_dir():
         raise CommandError(f"--reference must be a folder with the tables of all recordings, got {options.reference}")
     check_output_folder(options.output)
-    folders = _complete_detections(root)
-    references = References(options.reference, root, folders)
-    _warn_of_earlier_runs(root, folders)
-    warn_of_mixed(folders)
-    if any(classes_of(read_run(folder)) for folder in folders):
-        if (options.mode, options.unannotated, options.alarm) != ("szcore", "error", "1/2"):
-            raise CommandError(f"{root} holds classes: --mode, --unannotated and --alarm are for seizures")
-        _warn_of_training_subjects(folders)
-        tables = {folder: references.needed(folder) for folder in folders} if options.reference else {}
-        score_classes(folders, Path(options.output), _left_out(root, folders), tables)
-        return
-    results = [
-        SubjectResult(subject, recordings, options.mode, rule)
-        for subject, recordings in _by_subject(folders, references, options.unannotated).items()
-    ]
-    # A table of NaN would look like a result.
-    if not any(result.hours_scored for result in results):
-        raise CommandError(f"nothing was compared: all segments were skipped; {RUN} of each recording says why")
-    _report(results, options, len(folders))
-    if lines := listing(_left_out(root, folders), root / LEFT_OUT):
+    with recorded_warnings() as said:
+        folders = _complete_detections(root)
+        references = References(options.reference, root, folders)
+        _warn_of_earlier_runs(root, folders)
+        warn_of_mixed(folders)
+        rows = _left_out(root, folders)
+        of_classes = any(classes_of(read_run(folder)) for folder in folders)
+        if of_classes:
+            if (options.mode, options.unannotated, options.alarm) != ("szcore", "error", "1/2"):
+                raise CommandError(f"{root} holds classes: --mode, --unannotated and --alarm are for seizures")
+            _warn_of_training_subjects(folders)
+            tables = {folder: references.needed(folder) for folder in folders} if options.reference else {}
+            rows += score_classes(folders, Path(options.output), tables)
+        by_subject = {} if of_classes else _by_subject(folders, references, options.unannotated)
+    if not of_classes:
+        results = [SubjectResult(subject, of, options.mode, rule) for subject, of in by_subject.items()]
+        # A table of NaN would look like a result.
+        if not any(result.hours_scored for result in results):
+            raise CommandError(f"nothing was compared: all segments were skipped; {RUN} of each recording says why")
+        _report(results, options, len(folders))
+    if lines := listing([*rows, *of_warnings(said)], root / LEFT_OUT):
         print("\n".join(lines))
 
 
@@ -138,7 +140,7 @@ def _report(results: Sequence[SubjectResult], options: argparse.Namespace, recor
 def _left_out(root: Path, folders: Sequence[Path]) -> list[Row]:
     """What `mvpformer detect` left out of the recordings, and the files that it could not read."""
     of_last_run = read_left_out(root)
-    rows = [row for row in of_last_run if row[2].startswith(("failed", "of a kind"))]
+    rows = [row for row in of_last_run if row[2].startswith(("failed", "of a kind", "a link"))]
     listed_names = {row[0] for row in of_last_run} | {folder.name for folder in folders}
     for folder in folders:
         run = read_config(folder / RUN)
@@ -281,7 +283,7 @@ class References:
             if not (path.parent / PROBABILITIES).exists() and not path.stem.endswith(_OTHER_TABLES)
         ]
         if unused := [str(path) for path in tables if not {path.name, f"{path.parent.name}/{path.name}"} & expected]:
-            warn(f"tables below --reference belong to no recording here, and are not read: {listed(unused)}")
+            warn_left_out(f"tables below --reference belong to no recording here, and are not read: {listed(unused)}")
 
 
 def _patterns(name: str) -> tuple[str, ...]:

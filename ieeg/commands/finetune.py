@@ -17,7 +17,7 @@ from mvpa_ts.ieeg.commands.training_arguments import USAGE, with_named_configs
 from mvpa_ts.ieeg.constants import MARKED_BAD
 from mvpa_ts.ieeg.events import clip_events, segment_labels
 from mvpa_ts.ieeg.recordings.channels import plain_names
-from mvpa_ts.ieeg.recordings.left_out import LEFT_OUT, listing, not_read, of_recording, of_segments, write_left_out
+from mvpa_ts.ieeg.recordings.left_out import not_read, of_recording, of_segments, report_left_out
 from mvpa_ts.ieeg.recordings.recording import Recording
 
 if TYPE_CHECKING:
@@ -153,9 +153,7 @@ def _list_left_out(data: Any, folder: Path) -> None:
             recording = segments.recording
             rows += of_recording(recording.name, recording.dropped, recording.left_out, recording.notes)
             rows += of_segments(recording.name, segment_labels(segments.starts, recording.bad_spans), MARKED_BAD)
-    write_left_out(folder, rows)
-    for line in listing(rows, folder / LEFT_OUT):
-        print(line, file=sys.stderr)
+    report_left_out(folder, rows)
 
 
 def _train_more(first: Any, again: Callable[[Sequence[str]], object]) -> None:

@@ -234,8 +234,7 @@ def with_baseline_files(arguments: Sequence[str]) -> list[str]:
     return joined
 
 
-# Types of options. A wrong value is a CommandError, which argparse lets through: its own message would not say what is
-# wrong with the value.
+# Types of options. A wrong value is a CommandError, which argparse lets through: its own message says less.
 
 
 def unit(text: str) -> str:

@@ -8,6 +8,7 @@ from mvpa_ts.ieeg.commands import main as common
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.recordings.events_table import read_events, read_seizures
+from mvpa_ts.ieeg.recordings.left_out import of_recording, report_left_out
 from mvpa_ts.ieeg.recordings.reading import read_recording
 from mvpa_ts.ieeg.recordings.seizure_words import is_background
 
@@ -90,3 +91,5 @@ def train_again(arguments: list[str]) -> None:
     retrain(options.model, [*zip(reviews, recordings, strict=True)], options.output)
     events = counted(sum(onset < item.until for item in reviews for onset, _ in item.events), "reviewed event")
     print(f"trained on {events}; next: mvpformer detect FILE --model {options.output}/model -o results")
+    rows = [row for item in recordings for row in of_recording(item.name, item.dropped, item.left_out, item.notes)]
+    report_left_out(Path(options.output), rows)

@@ -55,8 +55,7 @@ class ScoringTask:
         """The detector, loaded once in a process."""
         from mvpa_ts.ieeg.detection.calibration import load_calibration
 
-        # A worker scores many recordings, and loading the model takes longer than a short one. It may live on until the
-        # model was trained again.
+        # A worker scores many recordings, loading takes longer than a short one, and the model may be trained again.
         files = [*Path(self.model).glob("*"), Path(self.model), Path(self.calibration or "")]
         key = repr((self, [(file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.is_file()]))
         if (loaded := _LOADED.get(key)) is not None:
@@ -89,9 +88,11 @@ class ScoringTask:
         detector = self.detector()
         recording = read_named(file, self.channels, **self.reading)
         files = [file, *filter(None, getattr(getattr(recording.source, "raw", None), "filenames", ()))]
-        positions = _positions(recording, file)
         recording = self._as_scored(recording)
         segments = detector.segments(recording)
+        with segments.recording.noting():
+            positions = _positions(recording.name, segments.channel_names, file)
+        baselines = self._stated(segments, file) if detector.classes else {}
         table = output.suffix.lower() == ".tsv"
         store = None if table else self._store(detector, segments, files, output / STORE)
         detection = detector.detect_segments(segments, store=store, progress=progress)
@@ -104,7 +105,7 @@ class ScoringTask:
                 positions=positions,
                 clock=self.clock,
                 detector=detector,
-                baselines=self._stated(segments, file) if detector.classes else self._baselines(segments),
+                baselines=baselines or self._baselines(segments),
             )
         if not detection.scored.any():
             reasons = ", ".join(dict.fromkeys(stretch.reason for stretch in detection.skipped))
@@ -124,6 +125,8 @@ class ScoringTask:
             load_calibration(self.calibration).warn_of_another(recording)
         if self.score_bad:
             recording.bad_spans = ()
+        if self.clock and "start" not in recording.metadata:
+            recording.warn(f"{recording.name} does not state when it began: --clock writes 1900, which hides a date")
         return recording if self.noise is None else add_noise(recording, self.noise)
 
     @staticmethod
@@ -172,15 +175,15 @@ class ScoringTask:
         return {item.name: np.concatenate([*item.probabilities(segments)]) for item in baselines}
 
 
-def _positions(recording: Recording, file: Path) -> Positions:
+def _positions(name: str, channels: Sequence[str], file: Path) -> Positions:
     """Positions of the electrodes in the tables beside a file; none, with a warning, where they are of others."""
     from mvpa_ts.ieeg.detection.onsets import check_positions
 
     positions = electrode_positions(file)
     # Before the hours of scoring; positions only place channels in a figure, so no recording is left unscored.
     try:
-        check_positions(recording.channel_names, positions)
+        check_positions(channels, positions)
     except ValueError as error:
-        warn(f"{recording.name}: {error}")
+        warn(f"{name}: {error}")
         return {}
     return positions

@@ -42,6 +42,8 @@ def as_lists(arguments: Sequence[str]) -> list[str]:
     --------
     >>> as_lists(["--data.recordings", "monday.edf", "friday.edf", "--output", "run"])
     ['--data.recordings', '["monday.edf", "friday.edf"]', '--output', 'run']
+    >>> as_lists(["--data.recordings", "[1].edf"])
+    ['--data.recordings', '["[1].edf"]']
     """
     result: list[str] = []
     remaining = [*arguments]
@@ -54,7 +56,7 @@ def as_lists(arguments: Sequence[str]) -> list[str]:
         while remaining and not remaining[0].startswith("-"):
             names.append(remaining.pop(0))
         # One text in brackets is jsonargparse's own form of a list.
-        whole = len(names) == 1 and (names[0].startswith("[") or names[0] == "null")
+        whole = len(names) == 1 and (names[0] == "null" or names[0].strip()[:1] + names[0].strip()[-1:] == "[]")
         result += [option, names[0] if whole else json.dumps(names)] if names else [option]
     return result
 

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import write_json
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS, counted
 from mvpa_ts.ieeg.detection import report, saved
 from mvpa_ts.ieeg.detection.onsets import OnsetMap, Positions, check_positions, onset_map, write_onsets
 from mvpa_ts.ieeg.detection.rules import EventRules, OnlineRule, online_rule
 from mvpa_ts.ieeg.events import Flags, Floats, Intervals, SeizureEvents, segment_labels
-from mvpa_ts.ieeg.recordings.channels import plain_name
 from mvpa_ts.ieeg.recordings.events_table import read_seizures, write_events
 from mvpa_ts.ieeg.recordings.recording import Recording
 
@@ -266,9 +264,6 @@ class Detection:
         online = online_rule(online)
         if positions:
             check_positions(self.channel_names, positions)
-            placed = {plain_name(name) for name in positions}
-            if missing := [name for name in self.channel_names if plain_name(name) not in placed]:
-                warn(f"channels are not drawn at their positions, for some have none: {listed(missing)}")
         # Of an earlier run over a recording whose annotations may have changed; without it the folder is not complete.
         # run.json is written last but for the report: where it is there, the folder is whole.
         for file in (saved.RUN, saved.REPORT, saved.REFERENCE, saved.BASELINES, saved.ONSETS):

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import signal as scipy_signal
 
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
 from mvpa_ts.ieeg.events import Floats
@@ -380,7 +381,7 @@ def channel_scores(detector: Any, segments: Segments, event: tuple[float, float]
 
 
 def check_positions(names: Sequence[str], positions: Positions) -> None:
-    """Raise a ValueError where positions are those of other channels."""
+    """Raise a ValueError where positions are those of other channels; warn where some channels have none."""
     placed = {plain_name(name) for name in positions}
     parts = {plain_name(name) for name in names} | {part for name in names for part in plain_name(name).split("-")}
     if placed and not placed & parts:
@@ -388,6 +389,8 @@ def check_positions(names: Sequence[str], positions: Positions) -> None:
             f"the positions are of other channels: they name {', '.join([*positions][:5])}, the recording has "
             f"{', '.join([*names][:5])}. Give the table of this recording, or none"
         )
+    if missing := [name for name in names if placed and plain_name(name) not in placed]:
+        warn(f"channels are not drawn at their positions, for some have none: {listed(missing)}")
 
 
 def write_onsets(path: str | Path, maps: Sequence[OnsetMap]) -> None:

@@ -38,8 +38,9 @@ def seizures_from_events(
     minute that two ends follow are two marks of one seizure, from the first start to the last end; so are "seizure" and
     "seizure onset" within 10 s, and a start in the EEG and one in the patient within a minute. An event with a duration
     is an interval, unless its text says start and the next event is an end. All other events are starts. A start
-    without an end lasts `open_seconds`, but not beyond the next start or the recording's end, and a warning says so. An
-    end without a start, and a seizure outside of the recording, are left out with a warning.
+    without an end marks the interval that it lies in, or up to 10 s before. Others last `open_seconds`, but not beyond
+    the next start or the recording's end, and a warning says so. An end without a start, and a seizure outside of the
+    recording, are left out with a warning.
 
     Parameters
     ----------
@@ -66,13 +67,18 @@ def seizures_from_events(
         if is_seizure(text, words)
     ]
     marks = sorted([*{event for event in stated if event[1] == 0}, *(event for event in stated if event[1] != 0)])
-    if early := [onset for onset, length, _ in marks if onset < 0 < onset + length]:
-        warn(f"{name}: the seizure at {early[0]:g} s begins before the recording and counts from its first sample on")
-    if late := [onset for onset, length, _ in marks if onset < duration < onset + length - 1.0]:
-        warn(f"{name}: the seizure at {late[0]:g} s ends after the recording, and counts up to its last sample")
-    spans = _Marked(duration, open_seconds, name).intervals(marks)
+    marked = _Marked(duration, open_seconds)
+    spans = marked.intervals(marks)
+    if lasts := [f"{length:g} s from {onset:g} s on" for onset, length in sorted(marked.guessed.items())]:
+        warn(f"{name}: seizures without an end are taken to last: {listed(lasts)}")
+    for what, onsets in marked.left_out.items():
+        warn_left_out(f"{name}: {what} are left out: at {listed([f'{onset:g}' for onset in sorted(onsets)])} s")
     # Annotations of a longer recording, of which the file is a part, are common.
     inside = sorted((onset, offset) for onset, offset in spans if onset < duration and offset >= 0)
+    if early := [onset for onset, offset in inside if onset < 0 < offset]:
+        warn(f"{name}: the seizure at {early[0]:g} s begins before the recording and counts from its first sample on")
+    if late := [onset for onset, offset in inside if duration < offset - 1.0]:
+        warn(f"{name}: the seizure at {late[0]:g} s ends after the recording, and counts up to its last sample")
     if outside := sorted({*spans} - {*inside}):
         times = f"at {listed([f'{onset:g}' for onset, _ in outside])} s"
         warn_left_out(f"{name}: seizures outside of the recording, which lasts {duration:g} s, are left out: {times}")
@@ -82,16 +88,19 @@ def seizures_from_events(
 class _Marked:
     """Seizures as far as their marks, read in order of time, tell of them."""
 
-    def __init__(self, duration: float, open_seconds: float | None, name: str) -> None:
-        self.duration, self.open_seconds, self.name = duration, open_seconds, name
+    def __init__(self, duration: float, open_seconds: float | None) -> None:
+        self.duration, self.open_seconds = duration, open_seconds
         self.spans: list[Interval] = []
+        self.stated: list[Interval] = []  # those with a duration
+        self.guessed: dict[float, float] = {}  # how long those without an end are taken to last
+        self.left_out: dict[str, list[float]] = {}  # onsets of marks that say too little
         self.begun: Event | None = None  # a start without an end yet; its duration counts should none follow
-        # Starts that another start followed at once, that other start, and whether it is another mark of the same: a
-        # second end may belong to them.
+        # Starts that another one followed at once, that one, and whether it marks the same: a second end may be theirs.
         self.waiting: list[tuple[float, float, bool]] = []
 
     def intervals(self, marks: Sequence[Event]) -> list[Interval]:
         """The seizures of all marks."""
+        self.stated = [(onset, onset + length) for onset, length, _ in marks if length > 0]
         for onset, length, text in marks:
             starts = bool(seizure_words.START.search(text))
             ends = bool(seizure_words.END.search(text)) and not starts
@@ -140,7 +149,7 @@ class _Marked:
         elif self.waiting:
             self.spans[-1] = (self.waiting.pop()[0], onset)
         else:
-            warn_left_out(f"{self.name}: the end of a seizure at {onset:g} s has no start and is left out")
+            self.left_out.setdefault("ends of seizures without a start", []).append(onset)
         self.begun = None
 
     def _close(self, until: float) -> None:
@@ -162,15 +171,16 @@ class _Marked:
         self.waiting.clear()
 
     def _guess(self, start: float, until: float) -> None:
-        if start >= self.duration:  # left out with those that lie outside
-            self.spans.append((start, start))
+        # A point in an interval, or shortly before it, is another mark of that seizure.
+        ends = [offset for onset, offset in self.stated if onset - SHORTEST_SECONDS <= start < offset]
+        if start >= self.duration or ends:  # left out with those that lie outside
+            self.spans.append((start, max(ends, default=start)))
         elif self.open_seconds is None:
-            warn_left_out(f"{self.name}: the seizure at {start:g} s has no end and is left out")
+            self.left_out.setdefault("seizures without an end", []).append(start)
         else:
-            # A guess is better than none, since leaving the seizure out would count its detection as false. The
-            # warning says so.
+            # A guess is better than none: without the seizure, its detection would count as false.
             end = min(start + self.open_seconds, until)
-            warn(f"{self.name}: the seizure at {start:g} s has no end; it is taken to last {end - start:g} s")
+            self.guessed[start] = end - start
             self.spans.append((start, end))
 
 

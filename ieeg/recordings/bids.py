@@ -15,8 +15,8 @@ from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from mvpa_ts.checks import listed, warn
-from mvpa_ts.ieeg.recordings.channels import plain_name
-from mvpa_ts.ieeg.recordings.guards import check_once, read_text, read_text_bytes, warn_left_out
+from mvpa_ts.ieeg.recordings.channels import natural_key, plain_name
+from mvpa_ts.ieeg.recordings.guards import check_once, read_text, warn_left_out
 
 if TYPE_CHECKING:
     import mne
@@ -28,6 +28,9 @@ _TYPES = {"TRIG": "stim", "VEOG": "eog", "HEOG": "eog"} | {
     kind: kind.lower() for kind in ("SEEG", "ECOG", "DBS", "EEG", "ECG", "EMG", "EOG", "RESP")
 }
 _NO_BRAIN = {"ADC", "AUDIO", "DAC", "EYEGAZE", "GSR", "MISC", "OTHER", "PD", "PPG", "PUPIL", "REF", "SYSCLOCK", "TEMP"}
+
+# Letters that stand for the prime of electrodes on the left.
+_PRIMES = dict.fromkeys(map(ord, "’´`′"), "'")
 
 
 def read_table(
@@ -100,8 +103,8 @@ def rows_of_channels(names: Sequence[str], table: Sequence[Row], where: str) -> 
     """The row of each channel, by its name in the file; warnings say `where` the rows are from.
 
     Rows are matched by name, in any order: first by the whole name, then without prefix and reference ("EEG A1-Ref" and
-    "A1"), then in upper and lower case. If no name matches, and there are as many rows as channels, rows are matched by
-    order, with a warning.
+    "A1"), then whatever the case, zeros before a number, and the kind of a prime ("A'1" and "a’01"). If no name
+    matches, and there are as many rows as channels, rows are matched by order, with a warning.
 
     Examples
     --------
@@ -112,7 +115,7 @@ def rows_of_channels(names: Sequence[str], table: Sequence[Row], where: str) -> 
     """
     # Whole names first: "EEG A1-Ref" and "A1-Ref" may both be there and are different channels then.
     matched = _same(names, table, str)
-    for key in (plain_name, lambda name: plain_name(name).casefold()):
+    for key in (plain_name, lambda name: str(natural_key(name.translate(_PRIMES)))):
         used = {row["name"] for row in matched.values()}
         unmatched = [name for name in names if name not in matched]
         matched |= _same(unmatched, [row for row in table if row["name"] not in used], key)
@@ -200,7 +203,7 @@ def read_json(path: Path, bids: Any, suffix: str) -> tuple[str, dict[str, Any]]:
     stated: dict[str, Any] = {}
     for file in reversed(files):
         try:
-            stated |= dict(json.loads(read_text_bytes(file)))
+            stated |= dict(json.loads(read_text(file)))
         except (ValueError, TypeError, RecursionError):
             warn_left_out(f"{file} holds no object of JSON and is not used")
     return listed([*dict.fromkeys(map(str, files))]), stated
@@ -256,19 +259,25 @@ def stated_filters(table: Path, sfreq: float) -> dict[str, float]:
     return {key: pick(of) for key, pick, of in (("highpass", max, highpass), ("lowpass", min, lowpass)) if of}
 
 
+def _rows_if_readable(table: Path, columns: Sequence[str], what: str) -> list[Row]:
+    """As `read_tsv`; no row, and a warning that begins with `what`, for a table that no score needs and is damaged."""
+    try:
+        return read_tsv(table, columns)
+    except (ValueError, OSError) as error:
+        warn_left_out(f"{what}: {error}")
+        return []
+
+
 def read_participant(root: Path, subject: str) -> dict[str, Any]:
     """Age, sex and handedness of a BIDS subject from participants.tsv."""
     table = root / "participants.tsv"
     if not table.is_file():
         return {}
-    try:
-        rows = read_tsv(table, ("participant_id",))
-        # Some leave out the "sub-" that BIDS asks for.
-        rows = [row for row in rows if f"sub-{row['participant_id'].removeprefix('sub-')}" == subject]
-        if any(row != rows[0] for row in rows):
-            raise ValueError(f"{table} has several rows of {subject}, which differ: leave the right one")
-    except (ValueError, OSError) as error:  # age and sex score nothing: no recording is left unread for them
-        warn_left_out(f"age, sex and handedness are not read: {error}")
+    # Some leave out the "sub-" that BIDS asks for.
+    rows = _rows_if_readable(table, ("participant_id",), what := "age, sex and handedness are not read")
+    rows = [row for row in rows if f"sub-{row['participant_id'].removeprefix('sub-')}" == subject]
+    if any(row != rows[0] for row in rows):
+        warn_left_out(f"{what}: {table} has several rows of {subject}, which differ: leave the right one")
         return {}
     row = rows[0] if rows else {}
     participant: dict[str, Any] = {key: row[key] for key in ("sex", "hand") if row.get(key) not in (None, "", "n/a")}
@@ -303,7 +312,7 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
             )
     starts: dict[str, Path] = {}
     for table in path.parent.parent.glob("*_scans.tsv"):
-        for row in read_tsv(table, ("filename",)):
+        for row in _rows_if_readable(table, ("filename",), "the start is not read"):
             # A BrainVision recording may be listed by any of its three files.
             same = PureWindowsPath(row["filename"]).stem.lower() == path.stem.lower()
             if same and row.get("acq_time", "n/a") not in ("", "n/a"):
@@ -315,8 +324,7 @@ def read_start_and_line(path: Path, bids: Any, sfreq: float, duration: float) ->
                 except ValueError:
                     warn_left_out(f"{table}: the acq_time of {path.name} is no date with a time and is not used")
                     continue
-                # Without a zone it is the clock of the ward, which this computer's zone must not shift. MNE calls such
-                # a clock UTC, in EDF too.
+                # Without a zone it is the ward's clock, which this computer's zone must not shift. MNE calls it UTC.
                 start = start.replace(tzinfo=UTC) if start.tzinfo is None else start.astimezone(UTC)
                 starts[start.isoformat()] = table
     if len(starts) == 1:
@@ -345,12 +353,7 @@ def electrode_positions(path: str | Path) -> dict[str, tuple[float, float, float
         if len(tables) != 1:
             return {}
         table = tables[0]
-    try:
-        rows = read_tsv(table, ("name", "x", "y", "z"))
-    except (ValueError, OSError) as error:
-        # They only place the channels in a figure: no recording is left unread for them.
-        warn_left_out(f"no positions of electrodes: {error}")
-        return {}
+    rows = _rows_if_readable(table, ("name", "x", "y", "z"), "no positions of electrodes")
     positions: dict[str, tuple[float, float, float]] = {}
     twice = []
     for row in rows:

@@ -20,6 +20,8 @@ _CONTINUOUS = {
     "Averaged": "NO",
     "UseBigEndianOrder": "NO",
 }
+# Place, length and channel follow, and may be a time of 20 digits.
+_TEXT_OF_MARK = re.compile(r"^(Mk\d+=[^,\n]*,)(.*)(?=(?:, *-?\d{1,19}){3}(?:,\d{20})?\s*$)", re.MULTILINE)
 
 
 class Header:
@@ -44,9 +46,10 @@ class Header:
 
     @property
     def marker_files(self) -> list[Path]:
-        """The marker files that are there."""
-        files = (self.path.parent / name for name in self.values("MarkerFile") if name)
-        return [file for file in files if file.exists()]
+        """The marker files that are there; of a header that names another, as after renaming, MNE reads its own."""
+        files = [self.path.parent / name for name in self.values("MarkerFile") if name]
+        own = [self.path.with_suffix(".vmrk")] if files else []
+        return [*filter(Path.exists, files)] or [*filter(Path.exists, own)]
 
 
 def check_brainvision(path: Path, truncated: str = "error") -> list[str]:
@@ -168,8 +171,7 @@ def _channel_names(header: Header, channels: int) -> list[str]:
 def _check_whole(header: Header, data: Path, frame: int, sfreq: float) -> None:
     """Raise a ValueError where samples of `frame` bytes are missing: by the file's size, its marks or its header."""
     path, size = header.path, os.path.getsize(data)
-    # A remainder says that bytes are missing, or that the header has the wrong number of channels: then all are
-    # shuffled.
+    # A remainder says that bytes are missing, or that the number of channels is wrong: then all are shuffled.
     if size % frame:
         raise ValueError(
             f"{data} has {size} bytes, which is not a whole number of samples of {frame} bytes as {path.name} states "
@@ -220,19 +222,20 @@ def _stated_page(content: bytes) -> str:
 
 
 def in_utf8(path: Path, folder: Path) -> Path:
-    """A copy in UTF-8 of a BrainVision header and its marker file in a folder; the data stay where they are."""
-
-    def line(key: str) -> re.Pattern[str]:
-        return re.compile(rf"^([ \t]*{key}[ \t]*=)(.*)$", re.MULTILINE | re.IGNORECASE)
+    """A copy in UTF-8, as MNE reads it, of a BrainVision header and its marker file; the data stay where they are."""
 
     def stated(text: str, key: str, value: str) -> str:
-        return line(key).sub(lambda match: match[1] + value, text)
+        line = re.compile(rf"^([ \t]*{key}[ \t]*=).*$", re.MULTILINE | re.IGNORECASE)
+        return line.sub(lambda match: match[1] + value, text)
 
-    text = stated(header_text(path), "Codepage", "UTF-8")
-    if (data := line("DataFile").search(text)) is not None:
-        text = stated(text, "DataFile", os.path.abspath(path.parent / data[2].strip()))
-    if (marks := line("MarkerFile").search(text)) is not None and (file := path.parent / marks[2].strip()).is_file():
-        copy, page = stated(header_text(file), "Codepage", "UTF-8"), _stated_page(guards.read_text_bytes(file))
+    header, text = Header(path), stated(header_text(path), "Codepage", "UTF-8")
+    for name in header.values("DataFile")[:1]:
+        text = stated(text, "DataFile", os.path.abspath(path.parent / name))
+    for file in header.marker_files[:1]:
+        content, marks = guards.read_text_bytes(file), header_text(file)
+        # A file in UTF-8 is copied for the sake of its name, its header or its commas.
+        page = None if content.endswith(marks.encode()) else _stated_page(content)
+        copy = _TEXT_OF_MARK.sub(lambda match: match[1] + match[2].replace(",", r"\1"), marks)
         if page in ("", "utf-8", "utf8"):
             warn(f"{file.name} is not UTF-8 and names no other code page: read as Windows-1252")
         # Words of Western Europe hardly have three such letters in a row, those of other alphabets have no others.
@@ -241,10 +244,10 @@ def in_utf8(path: Path, folder: Path) -> Path:
                 f"{file.name} is read as Windows-1252 and seems to be in another code page: name it in the file, such "
                 "as Codepage=1251 (Cyrillic) or Codepage=932 (Japanese)"
             )
-        (folder / file.name).write_text(copy, encoding="utf-8", newline="")
-        text = stated(text, "MarkerFile", file.name)
-    (folder / path.name).write_text(text, encoding="utf-8", newline="")
-    return folder / path.name
+        (folder / "marks.vmrk").write_text(stated(copy, "Codepage", "UTF-8"), encoding="utf-8", newline="")
+        text = stated(text, "MarkerFile", "marks.vmrk")
+    (folder / "header.vhdr").write_text(text, encoding="utf-8", newline="")
+    return folder / "header.vhdr"
 
 
 def bad_intervals(path: Path) -> dict[int, set[int]]:

@@ -49,6 +49,10 @@ def read_header(path: Path) -> Header:
     with path.open("rb") as file:
         # Fixed places of a text header; MNE reads the same, but says nothing of what does not add up.
         head = file.read(256)
+        # Samples of 16 bits would be read from those of 24, or the other way round.
+        by_version = {b"0": ".edf", b"\xffBIOSEMI": ".bdf"}.get(head[:8].strip(), path.suffix.lower())
+        if by_version != path.suffix.lower():
+            raise ValueError(f"{path} is {by_version[1:].upper()} by its first bytes: give it the ending {by_version}")
         try:
             signals = int(head[252:256])
             labels = tuple(_text(file.read(16)) for _ in range(signals))

@@ -26,7 +26,7 @@ OTHER_SUFFIXES = (
 # Those that are folders.
 _FOLDERS = (".mff", ".mefd")
 # Tables of any program, and what follows the recording's name in those of its seizures and channels.
-_TABLE = re.compile(r"\.(?:tsv|csv|txt|xlsx?|ods|csv_bi|tse|tse_bi|seizures)$")
+_TABLE = re.compile(r"\.(?:tsv|csv|txt|xlsx?|ods|csv_bi|tse|tse_bi|lbl|lbl_bi|xml|ann|seizures)(?:\.gz)?$")
 _NAMES = {"events.tsv": ".*(?:event|annot|seiz|sz|mark|label)", "channels.tsv": ".*channel"}
 # Folders of a BIDS data set that may hold other copies of its recordings, or files of none.
 NOT_BIDS_DATA = {"derivatives", "sourcedata", "code", "stimuli"}
@@ -106,8 +106,7 @@ def _folders(folder: Path) -> Iterator[tuple[Path, set[str]]]:
         for name in sorted(folders):
             path = os.path.join(parent, name)
             target = os.path.realpath(path)
-            # What lies in the folder itself is visited anyway, two links to one place hold one recording, and a folder
-            # above would be a circle.
+            # What lies in the folder is visited anyway, two links to one place are one, and a folder above is a circle.
             again = target in linked or os.path.commonpath([inside, target]) in (inside, target)
             if name.startswith(".") or name in others or (os.path.islink(path) and again):
                 folders.remove(name)

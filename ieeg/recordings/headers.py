@@ -12,16 +12,19 @@ import numpy as np
 
 from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.recordings import guards
+from mvpa_ts.ieeg.recordings.edf import in_utf8
 
 # By the number of a GDF data type; 0 where there is none.
 _GDF_BYTES = (0, 1, 1, 2, 2, 4, 4, 8, 8, 0, 0, 0, 0, 0, 0, 0, 4, 8)
+# Codes of volts in GDF 2; those of thousandths, millionths and billionths follow as SI has them.
+_GDF_UNITS = {4256: "V", 4274: "mV", 4275: "µV", 4276: "nV"}
 # FIFF_DIR_POINTER, FIFF_BLOCK_START, FIFF_REF_ROLE with FIFFV_ROLE_PREV_FILE, FIFF_REF_FILE_NUM, FIFF_REF_FILE_NAME
 _FIF_DIRECTORY, _FIF_BLOCK_START = 101, 104
 _FIF_ROLE, _FIF_ROLE_PREVIOUS, _FIF_NUMBER_OF_ANOTHER, _FIF_NAME_OF_ANOTHER = 115, 1, 117, 118
 
 
-def check_gdf(path: Path) -> tuple[str, ...]:
-    """Check what a GDF header promises against the file's size; its channels' names.
+def check_gdf(path: Path) -> tuple[list[str], list[str]]:
+    """Check what a GDF header promises against the file's size; its channels' names and units.
 
     MNE reserves memory for as many channels and events as the header states.
     """
@@ -49,9 +52,13 @@ def check_gdf(path: Path) -> tuple[str, ...]:
         if records < 0 or not numerator or not denominator:
             raise ValueError(f"{path} is damaged: {records} records of {numerator}/{denominator} s")
         variable = file.read(256 * channels)
-        names = tuple(
-            variable[16 * i : 16 * i + 16].partition(b"\0")[0].decode("latin-1").strip() for i in range(channels)
-        )
+
+        def texts(start: int, width: int) -> list[str]:
+            fields = (variable[start + width * i :][:width] for i in range(channels))
+            return [in_utf8(field.partition(b"\0")[0].decode("latin-1").strip()) for field in fields]
+
+        names, codes = texts(0, 16), np.frombuffer(variable, "<u2", channels, 102 * channels)
+        units = texts(96 * channels, 8) if old else [_GDF_UNITS.get(code, "") for code in codes.tolist()]
         limits = np.frombuffer(variable, "<f8", 2 * channels, 104 * channels)
         samples = np.frombuffer(variable, "<i4", channels, 216 * channels).astype(np.int64)
         types = np.frombuffer(variable, "<i4", channels, 220 * channels)
@@ -71,7 +78,7 @@ def check_gdf(path: Path) -> tuple[str, ...]:
         # Version 1 keeps the rate in three bytes and the number in four, version 2 the other way round.
         count = struct.unpack_from("<I", table, 4)[0] if version < 1.94 else int.from_bytes(table[1:4], "little")
         guards.check_size(path, end + 8 + count * (12 if table[0] == 3 else 6), f"{count} events")
-    return names
+    return names, units
 
 
 def check_fif(path: Path) -> list[Path]:

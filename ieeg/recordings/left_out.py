@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from warnings import WarningMessage
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +15,7 @@ from mvpa_ts.checks import grouped
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.recordings.finding import linked_recordings, other_recordings
+from mvpa_ts.ieeg.recordings.guards import LeftOutWarning
 
 LEFT_OUT = "left_out.tsv"
 # Of a list on the screen; the table has all.
@@ -37,6 +40,11 @@ def of_recording(name: str, dropped: Mapping[str, str], left_out: Sequence[str],
     channels = grouped((reason, channel) for channel, reason in dropped.items())
     rows = [(name, f"channel{'s' * (len(of) > 1)} {', '.join(of)}", reason) for reason, of in channels.items()]
     return [*rows, *((name, "", text) for text in left_out), *((name, DOUBTED, note) for note in notes)]
+
+
+def of_warnings(said: Iterable[WarningMessage]) -> list[Row]:
+    """Rows of warnings that something was left out, which name it themselves."""
+    return [("", "", str(item.message)) for item in said if item.category is LeftOutWarning]
 
 
 def of_segments(name: str, segments: npt.ArrayLike, why: str) -> list[Row]:
@@ -84,6 +92,13 @@ def write_left_out(folder: Path, rows: Sequence[Row]) -> None:
         return
     cells = [[" ".join(cell.split()) or "n/a" for cell in row] for row in rows]
     write_text(folder / LEFT_OUT, "\n".join(["recording\twhat\twhy", *("\t".join(row) for row in cells)]) + "\n")
+
+
+def report_left_out(folder: Path, rows: Sequence[Row]) -> None:
+    """Write ``left_out.tsv``, and print the rows as the command's last lines."""
+    write_left_out(folder, rows)
+    for line in listing(rows, folder / LEFT_OUT):
+        print(line, file=sys.stderr)
 
 
 def read_left_out(folder: Path) -> list[Row]:

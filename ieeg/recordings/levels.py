@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from mvpa_ts.checks import listed
 from mvpa_ts.ieeg.constants import readable
 
-# A clinical amplifier's iEEG has some 10 to 500 µV; volts read as microvolts give 1e-4, the reverse 1e8, a wrong gain
-# of 100 some 1e4.
+# Clinical iEEG has some 10 to 500 µV; volts read as microvolts give 1e-4, the reverse 1e8, a gain of 100 some 1e4.
 PLAUSIBLE_UV = (0.5, 2000.0)
 # Share of a signal's variance that is left of it after a median reference, if all channels hold the same.
 SAME_SHARE = 1e-6
@@ -65,14 +64,16 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
         return
     level = float(np.median(deviations[alive]))
     usual = f"usual are {PLAUSIBLE_UV[0]:g} to {PLAUSIBLE_UV[1]:,g} µV, most often 10 to 500"
-    problem = f"{recording.name}: the channels' median standard deviation is {readable(level)} µV"
     x, deviations = x[alive], deviations[alive]
     plausible = PLAUSIBLE_UV[0] <= level <= PLAUSIBLE_UV[1]
     if not plausible:
-        recording.warn(f"{problem}, {usual}: is the unit right?")
-    elif level > WHITE_UV and np.median(np.nanvar(np.diff(x), axis=1) / deviations**2) > WHITE_RATIO:
-        recording.warn(f"{problem} ({usual}), and they are white noise: is an electrode connected?")
+        problem = f"the channels' median standard deviation is {readable(level)} µV, {usual}"
+        recording.warn(f"{recording.name}: {problem}: is the unit right?")
     names = [name for name, usable in zip(recording.channel_names, alive, strict=True) if usable]
+    white = (deviations > WHITE_UV) & (np.nanvar(np.diff(x), axis=1) > WHITE_RATIO * deviations**2)
+    if plausible and white.any():
+        noisy = [f"{names[i]} ({readable(deviations[i])} µV)" for i in np.flatnonzero(white)]
+        recording.warn(f"{recording.name}: {listed(noisy)} are white noise ({usual}): is an electrode connected?")
     for odd, extreme in (
         (deviations > PLAUSIBLE_UV[1], f"up to {readable(deviations.max())}"),
         (deviations < PLAUSIBLE_UV[0], f"down to {readable(deviations.min())}"),

@@ -61,7 +61,6 @@ def add_noise(recording: AnyRecording, snr: float, *, seed: int = 0) -> Recordin
         channel_indices=None,
         first_sample=0,
         metadata={**recording.metadata, "noise_snr_db": snr, "noise_seed": seed},
-        notes=(),
     )
 
 
@@ -72,8 +71,7 @@ class _NoisySource:
         self.seed = seed
 
     def read(self, start: int, stop: int, channels: NDArray[np.intp]) -> Signal:
-        # Noise is made for all channels and picked afterwards, so that one channel alone gets the noise that it has
-        # among all.
+        # Noise is made for all channels and picked afterwards: one channel alone gets the noise that it has among all.
         clean = self.recording.read(start, stop, [int(channel) for channel in channels])
         noise = np.empty((len(self.deviation), stop - start), np.float32)
         for block in range(start // _BLOCK, -(-stop // _BLOCK)):

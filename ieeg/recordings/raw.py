@@ -126,8 +126,7 @@ def recording_from_raw(
             "on the brain, and share their reference: leave them out (--channels) if they are on the scalp"
         )
     scale = microvolt_scales(raw, kept, unit, units, name)
-    # The attention scores channels by their distance in this order, so neighbours on the electrode must be neighbours
-    # here.
+    # The attention scores channels by their distance, so neighbours on the electrode must be neighbours here.
     kept = [kept[i] for i in natural_order([raw.ch_names[i] for i in kept])]
     # MNE counts annotations from the start of the measurement, whether or not it knows the date; we from sample 0.
     events = [(a["onset"] - raw.first_time, a["duration"], str(a["description"])) for a in raw.annotations]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # What is taken wherever a recording is, see `as_recording`.
 AnyRecording: TypeAlias = Union[Recording, "mne.io.BaseRaw", str, os.PathLike[str], tuple[ArrayLike, float]]
 # Parts of MNE's warnings about what this library handles, or says itself.
-HANDLED_HERE = ("mixed sampling frequencies", "naming conventions", "names are not unique")
+HANDLED_HERE = ("mixed sampling", "naming conv", "not unique", "physical dim", "No coordinate", "Not setting position")
 
 
 @with_notes
@@ -182,7 +182,7 @@ def _check_header(path: Path, truncated: str) -> None:
     elif kind == ".vhdr":
         names = brainvision.check_brainvision(path, truncated)
     elif kind == ".gdf":
-        names = headers.check_gdf(path)
+        names, _ = headers.check_gdf(path)
     else:
         headers.check_fif(path)
     if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
@@ -257,8 +257,7 @@ def _read_raw(
         if not kept:
             stored = ", ".join(sorted({f"{rates[index]:g}" for index in other}))
             raise ValueError(f"{path} has no EEG channel at {rate:g} Hz, it has some at {stored} Hz (--rate)")
-    # MNE misplaces channels that are slower than the fastest one it reads, so only channels of one rate are read
-    # together.
+    # MNE misplaces channels that are slower than the fastest one it reads: those of one rate are read together.
     own_shares = set(shares[kept].tolist())
     slower = len(own_shares) == 1 and own_shares != {1.0}
     names = [raw.ch_names[index] for index in kept]
@@ -274,11 +273,13 @@ def _read_raw(
             texts = [
                 text for text, label in zip(header.units, header.labels, strict=True) if label not in edf.ANNOTATIONS
             ]
+        elif path.suffix.lower() == ".gdf":
+            _, texts = headers.check_gdf(path)
         # What MNE does not know it calls n/a, and the user could not tell "10uV" from none.
         if texts:
             names_of = [rows.get(name, {"name": name})["name"] for name in stored_names]
             written = dict(zip(names_of, texts, strict=False))
-            units = {name: written.get(name, "") if text == "n/a" else text for name, text in units.items()}
+            units = {name: written.get(name, "") if text in ("n/a", "") else text for name, text in units.items()}
         units = with_units_of_table(units, {row["name"]: row.get("units", "") for row in rows.values()}, str(table))
         odd = [name for name in names if known_unit(units.get(name, "")) is None]
         # Where the caller names channels or their unit, the error of `microvolt_scales` says what is wrong with these.
@@ -309,15 +310,13 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
     with damage_is_an_error(path), warnings.catch_warnings(record=True, action="always") as caught:
         try:
             raw = mne.io.read_raw(path, preload=False, verbose="warning", **options)
-        except Exception as error:
-            # MNE raises a plain Exception from the UnicodeDecodeError.
-            not_text = isinstance(error, UnicodeDecodeError) or isinstance(error.__context__, UnicodeDecodeError)
-            if path.suffix.lower() == ".vhdr" and (not_text or isinstance(error, LookupError)):
-                # MNE reads marks in UTF-8 alone, and knows few names of code pages.
-                with tempfile.TemporaryDirectory() as folder:
-                    raw = mne.io.read_raw(brainvision.in_utf8(path, Path(folder)), preload=False, verbose="warning")
-            else:
+        except Exception:
+            if path.suffix.lower() != ".vhdr":
                 raise
+            # MNE reads marks in UTF-8 alone, knows few names of code pages, and wants endings in small letters and
+            # commas in texts of marks as the format has them.
+            with tempfile.TemporaryDirectory() as folder:
+                raw = mne.io.read_raw(brainvision.in_utf8(path, Path(folder)), preload=False, verbose="warning")
         if is_edf:
             # Of a name that is padded with zeros MNE does not see that it is of the annotations.
             raw.rename_channels({name: edf.in_utf8(name.replace("\0", "").strip()) for name in raw.ch_names})
@@ -337,7 +336,8 @@ def _open_raw(path: Path, include: Sequence[str] | None = None) -> mne.io.BaseRa
     for text, kind in messages.items() if include is None else ():
         outside = is_edf and "annotation" in text and "outside" in text
         if not outside and not any(handled in text for handled in HANDLED_HERE):
-            (warn_left_out if kind is LeftOutWarning else warn)(f"{path}: {text}")
+            left_out = kind is LeftOutWarning or text.startswith("Omitted")
+            (warn_left_out if left_out else warn)(f"{path}: {' '.join(text.split())}")
     return raw
 
 
@@ -345,30 +345,33 @@ def read_classes(
     path: Path, recording: Recording, classes: Sequence[str], truncated: str = "error"
 ) -> dict[str, list[Interval]]:
     """Intervals (s) of each class in the table beside a file, or where that names none in its own annotations."""
-    table, raw = bids.sidecar(path, bids.bids_path(path), "events.tsv"), getattr(recording.source, "raw", None)
-    spans: dict[str, list[Interval]] = {label: [] for label in classes}
-    if table is not None:
-        settings = recording.name, recording.duration, recording.sfreq
-        spans = events_table.read_spans(table, classes, *settings, cut_short=truncated == "read")
-        finding.warn_of_shared_table(table, path)
-    if raw is None:
+    with recording.noting():
+        table, raw = bids.sidecar(path, bids.bids_path(path), "events.tsv"), getattr(recording.source, "raw", None)
+        spans: dict[str, list[Interval]] = {label: [] for label in classes}
+        if table is not None:
+            settings = recording.name, recording.duration, recording.sfreq
+            spans = events_table.read_spans(table, classes, *settings, cut_short=truncated == "read")
+            finding.warn_of_shared_table(table, path)
+        if raw is None:
+            return spans
+        marks = [
+            (mark["onset"] - raw.first_time, mark["duration"], str(mark["description"])) for mark in raw.annotations
+        ]
+        if not any(spans.values()):
+            return class_spans(marks, classes, recording.name, recording.duration)
+        with warnings.catch_warnings(action="ignore"):
+            marked = class_spans(marks, classes, recording.name, recording.duration)
+        differ = [
+            f"{label} at {max(on, onset):g} s"
+            for label, mine in marked.items()
+            for on, off in mine
+            for other, theirs in spans.items()
+            for onset, offset in theirs
+            if other != label and on < offset and off > onset
+        ]
+        if differ:
+            warn_left_out(f"{table} is believed, and contradicts the annotations in the file: {listed(differ)}")
         return spans
-    marks = [(mark["onset"] - raw.first_time, mark["duration"], str(mark["description"])) for mark in raw.annotations]
-    if not any(spans.values()):
-        return class_spans(marks, classes, recording.name, recording.duration)
-    with warnings.catch_warnings(action="ignore"):
-        marked = class_spans(marks, classes, recording.name, recording.duration)
-    differ = [
-        f"{label} at {max(on, onset):g} s"
-        for label, mine in marked.items()
-        for on, off in mine
-        for other, theirs in spans.items()
-        for onset, offset in theirs
-        if other != label and on < offset and off > onset
-    ]
-    if differ:
-        warn_left_out(f"{table} is believed, and contradicts the annotations in the file: {listed(differ)}")
-    return spans
 
 
 def _sidecar_seizures(

@@ -6,6 +6,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
@@ -27,8 +28,7 @@ Interval = tuple[float, float]
 Channels = Sequence[str] | Sequence[int]  # by name or by place
 P = ParamSpec("P")
 
-# Microvolts in one of each unit, by its lower-case name.
-# BIDS once wrote microV.
+# Microvolts in one of each unit, by its lower-case name. BIDS once wrote microV.
 UNITS = {"v": 1e6, "mv": 1e3, "µv": 1.0, "uv": 1.0, "microv": 1.0, "nv": 1e-3}
 
 # Samples per second; resampling from fewer would take filters without end.
@@ -276,6 +276,20 @@ class Recording:
         self.notes = tuple(dict.fromkeys((*self.notes, text)))
         warn(text)
 
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Keep what the block warns of, once, and apart what was left out; it reaches the user as without this."""
+        with recorded_warnings() as said:
+            yield
+        self.note(said)
+
+    def note(self, said: Sequence[warnings.WarningMessage]) -> None:
+        """Keep what was warned of, as `noting`."""
+        for item in said:
+            if issubclass(item.category, UserWarning):
+                kept, text = "left_out" if item.category is LeftOutWarning else "notes", str(item.message)
+                setattr(self, kept, (*(other for other in getattr(self, kept) if other != text), text))
+
     def close(self) -> None:
         """Close the files, if any; the next reading opens them again."""
         if hasattr(self.source, "close"):
@@ -358,19 +372,25 @@ def with_notes(read: Callable[P, Recording]) -> Callable[P, Recording]:
 
     @wraps(read)
     def noting(*arguments: P.args, **options: P.kwargs) -> Recording:
-        caught: list[warnings.WarningMessage] = []
-        try:
-            with warnings.catch_warnings(record=True, action="always") as caught:
-                recording = read(*arguments, **options)
-        finally:
-            for said in caught:
-                warnings.warn_explicit(said.message, said.category, said.filename, said.lineno, source=said.source)
-        texts = {str(said.message): said.category for said in caught if issubclass(said.category, UserWarning)}
-        recording.left_out = tuple(text for text, kind in texts.items() if kind is LeftOutWarning)
-        recording.notes = tuple(text for text in texts if text not in recording.left_out)
+        with recorded_warnings() as said:
+            recording = read(*arguments, **options)
+        recording.note(said)
         return recording
 
     return noting
+
+
+@contextmanager
+def recorded_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Give a list that holds what the block warned of at its end, when it reaches the user as without this."""
+    told: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True, action="always") as caught:
+            yield told
+    finally:
+        told += caught
+        for said in caught:
+            warnings.warn_explicit(said.message, said.category, said.filename, said.lineno, source=said.source)
 
 
 def real_numbers(values: ArrayLike, name: str) -> NDArray[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 
 from mvpa_ts.checks import listed
 from mvpa_ts.ieeg.recordings.guards import warn_left_out
@@ -20,8 +21,7 @@ _SEIZURE = re.compile(
 _NAMED = r"(?:sz|seizure|i[ck]tal|anf[aä]ll|kris|cris)"
 # What may stand between "no" and it.
 _KINDS = r"(?:(?:an?|any|definite|clear|obvious|apparent|certain|electro\w+|clinical|focal|typical|further)[ _-]+)"
-# What is told of days and hours ago; not of minutes, as a nurse may mark a seizure that she saw begin. A warning may
-# quote what is in groups.
+# What is told of days and hours ago; not of minutes, as a nurse marks what she saw. A warning may quote the groups.
 _PAST = (
     r"(?<!like )(?<!as )(?<!than )(?<!to )(?<!wie )\b(yesterday|(?:vor)?gestern|ayer|last (?:night|week|month|year)"
     r"|letzte[nr]? (?:nacht|woche|monat|jahr)|in the past|\w+ (?:h|hrs?|hours?|d|days?|weeks?|months?|years?|yrs?) ago"
@@ -66,8 +66,7 @@ _BACKGROUND = re.compile(
     r"bckg|background|(?:sz|seizure)[ _-]?free|(?:(?:no|0)[ _-](?:\w+[ _-])?|free[ _-]of[ _-])(?:sz|seizures?)",
     re.IGNORECASE,
 )
-# "on", "off" and "over" are also prepositions: they mark a time only where no word follows ("sz over", not "seizure
-# over left temporal").
+# "on", "off" and "over" mark a time only where no word follows ("sz over", not "seizure over left temporal").
 START = re.compile(
     r"(?:^|[^a-z])(?:(?:starts?|started|onset|begins?|began|beginning|beginn|d[ée]but|in[ií]cio|inizio|начал\w*)(?:[^a-z]|$)"
     r"|on(?![a-z]|[ _-]+[a-z]))|anfalls?(?:beginn|start)(?:[^a-z]|$)",
@@ -98,7 +97,7 @@ _DOUBTFUL = re.compile(
     r"\w*(?:krampf|convuls|konvuls|tonic|tonisch|clon|klon|attack|absence|absenz|paroxysm|spasm|epilep|ictus|seiz"
     r"|anfall|i[ck]tal|[fb]{1,2}tc|gtc|seisur|siezur|(?:grand|petit)[ _-]?mal)\w*"
     r"|\bsz(?:start|begin|onset|on|end|stop|off)\w*"
-    r"|\b(?:fits?|spells?|events?|episodes?|fias|fas|fiac|faos|sps|cps|auras?|jerks?|ue[oe]|eeo|t?tcs|\w?\w?szr?|anf|button)\b"
+    r"|\b(?:fits?|spells?|events?|episodes?|fias|fas|fiac|faos|sps|cps|auras?|jerks?|ue[oe]|eeo|t?tcs|\w?\w?szr?|anf|\w*button)\b"
     # Danish and Swedish, Dutch, Polish, Czech, Turkish, Finnish, Hungarian, Russian, Chinese, Japanese, Korean, Greek,
     # Hebrew, Arabic, Ukrainian, Persian, Hindi, Thai, Vietnamese, Malay, Lithuanian, Latvian; then others
     r"|\w*(?:anfald|aanval|napad|z[áa]chvat|n[öo]bet|kohtau|roham|приступ|припад|судорог|发作|癫痫|発作|발작|경련"
@@ -135,6 +134,7 @@ def is_seizure(text: str, words: Sequence[str] = ()) -> bool:
     return bool(_SEIZURE.search(text)) and not _NOT_SEIZURE.search(text)
 
 
+@lru_cache(2**16)  # tables of a day repeat their words, and each is asked for several times
 def plain(text: str) -> str:
     """A text with plain letters, dashes and single spaces: word processors and other systems write many kinds."""
     letters = [letter for letter in unicodedata.normalize("NFKC", text) if unicodedata.category(letter) != "Cf"]
@@ -158,15 +158,16 @@ def is_background(text: str) -> bool:
 
 def warn_of_words(texts: Sequence[str], name: str, words: Sequence[str], advice: str) -> None:
     """List words that may mean a seizure and are not taken for one, and say what to do."""
-    texts = [plain(text) for text in texts]
+    texts = [*dict.fromkeys(map(plain, texts))]
     understood = [is_seizure(text, words) or is_background(text) for text in texts]
     others = [text for text, clear in zip(texts, understood, strict=True) if not clear]
     unclear = [text for text in others if not _NOT_SEIZURE.search(text)]
+    speaks = any(understood)
     # Only the words, never a whole text, which may hold a person's name.
     doubted = [
         match[0].strip(" _-.:;,")
         for text in unclear
-        for pattern in ([_DOUBTFUL] if any(understood) and not _ALONE.fullmatch(text) else [_DOUBTFUL, START, END])
+        for pattern in ([_DOUBTFUL] if speaks and not _ALONE.fullmatch(text) else [_DOUBTFUL, START, END])
         for match in pattern.finditer(text)
     ]
     denied = [text for text in others if _NOT_SEIZURE.search(text)]

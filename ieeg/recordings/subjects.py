@@ -45,8 +45,7 @@ def read_subjects(path: str | Path) -> dict[Path, str]:
     for number, row in enumerate(read_tsv(path, COLUMNS), start=2):
         name, subject = (row[column].strip() for column in COLUMNS)
         line = f"{path}, line {number}"
-        # A file without a subject would count as a person of its own, and its person could be on both sides of
-        # a split.
+        # A file without a subject would count as a person of its own, who could be on both sides of a split.
         if "" in (name, subject) or subject == "n/a":
             raise ValueError(f"{line}: a file and its subject are needed, got {name!r} and {subject!r}")
         # A table may come from somebody else, and must not make us read files elsewhere on this machine.

@@ -95,8 +95,7 @@ def microvolt_scales(
             f"{name}: unknown unit {said} of channels {unknown[:5]}: name it, --unit µV in a command or "
             "unit='µV' in Python; or leave them out (--channels) if they are no voltage"
         )
-    # A unit from the caller is for files that state none. Where it contradicts the file, one of the two is wrong by
-    # 1000.
+    # A unit from the caller is for files that state none. Where it contradicts the file, one is wrong by 1000.
     if unit is not None and not unknown and (other := [c for c in unit_scales if unit_scales[c] != microvolts(unit)]):
         raise ValueError(
             f"{name}: got unit={unit!r}, but the file states {stated[other[0]]} for {other[:5]}: "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,11 +186,14 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
     ValueError
         No recording says where its seizures are, or there is no detector.
     """
-    left_out = {r.name: "says nothing of seizures" for r in recordings if not r.annotated}
-    annotated = [recording for recording in recordings if recording.annotated]
-    twice = {second: annotated[first].name for first, second in copies(annotated)}
-    left_out |= {f"{annotated[i].name} (again)": f"holds the same signal as {name}" for i, name in twice.items()}
-    annotated = [recording for i, recording in enumerate(annotated) if i not in twice]
+    # Recordings of one name, as in folders of several patients, are told apart by their place.
+    often = Counter(r.name for r in recordings)
+    named = {r.name + (f" (recording {n})" if often[r.name] > 1 else ""): r for n, r in enumerate(recordings, start=1)}
+    left_out = {label: "says nothing of seizures" for label, r in named.items() if not r.annotated}
+    annotated = [label for label, r in named.items() if r.annotated]
+    for first, again in copies([named[label] for label in annotated]):
+        left_out[annotated[again]] = f"holds the same signal as {annotated[first]}"
+    annotated = [label for label in annotated if label not in left_out]
     if not annotated or not detectors:
         raise ValueError(
             f"a board needs a detector and a recording that states its seizures, or that there are none; of "
@@ -200,15 +204,16 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
     rows = []
     for name, detector in detectors.items():
         results, taught, others, failed = [], [], [], 0
-        for recording in annotated:
+        for label in annotated:
+            recording = named[label]
             try:
                 detection = detector.detect(recording)
                 starts, values, events = detection.starts, detection.probabilities, detection.events
-                taught += [recording.name] if detection.provenance.subject_in_training else []
-                others += [recording.name] if detection.provenance.others_in_training else []
+                taught += [label] if detection.provenance.subject_in_training else []
+                others += [label] if detection.provenance.others_in_training else []
             # A foreign detector may fail in any way; the others are scored all the same.
             except Exception as error:
-                failures[f"{name}: {recording.name}"] = str(error)
+                failures[f"{name}: {label}"] = str(error)
                 starts, values, events, failed = np.zeros(0), np.zeros(0), [], failed + 1
             source = recording.name, recording.subject_name, recording.duration
             results.append(RecordingResult(*source, starts, values, [*recording.seizures], events))
@@ -220,7 +225,7 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
         said += [f"on other recordings of the subjects of {', '.join(others)}"] if others else []
         trained |= {name: f"was trained {', and '.join(said)}"} if said else {}
     frame = pd.DataFrame(rows).sort_values(["event F1", "AUROC"], ascending=False, kind="stable", ignore_index=True)
-    notes = dict.fromkeys(note for recording in annotated for note in (*recording.left_out, *recording.notes))
+    notes = dict.fromkeys(note for label in annotated for note in (*named[label].left_out, *named[label].notes))
     return Board(frame, left_out, failures, trained, [*notes])
 
 

@@ -128,7 +128,7 @@ def test_a_model_that_was_trained_again_is_loaded_again(tmp_path):
     np.testing.assert_allclose(odds[0] / odds[1], lengths[1] / lengths[0], rtol=1e-2)
 
 
-def test_an_odd_table_of_electrodes_keeps_nothing_from_being_scored(tmp_path, model_folder):
+def test_an_odd_table_of_electrodes_keeps_nothing_from_being_scored(tmp_path, model_folder, capsys):
     for name in ("sub-01_task-rest_ieeg.edf", "sub-02_task-rest_ieeg.edf"):
         write_edf(tmp_path / "in" / name, duration=21.0)
     (tmp_path / "in" / "sub-01_electrodes.tsv").write_text("label\tx\ty\tz\nA1\t0\t1\t2\n")
@@ -136,6 +136,11 @@ def test_an_odd_table_of_electrodes_keeps_nothing_from_being_scored(tmp_path, mo
     with pytest.warns(UserWarning, match=r"no positions of electrodes: .*sub-01_electrodes\.tsv has no column 'name'"):
         assert main([str(argument) for argument in arguments]) == 0
     assert len(list((tmp_path / "out").rglob(RUN))) == 2
+    (tmp_path / "in" / "sub-02_electrodes.tsv").write_text("name\tx\ty\tz\nA1\t0\t1\t2\n")
+    assert run(*arguments) == 0
+    listed = capsys.readouterr().err.partition("left out:\n")[2]
+    assert "  sub-01_task-rest_ieeg: no positions of electrodes: " in listed
+    assert "  sub-02_task-rest_ieeg: channels are not drawn at their positions, for some have none: A2" in listed
 
 
 def test_a_recording_of_a_kind_that_is_not_read_is_no_success(tmp_path, model_folder, capsys):
@@ -171,7 +176,7 @@ def two_open_seizures(tmp_path):
 
 def check_lines(error: str) -> None:
     for name in ("x", "y"):
-        line = f"mvpformer: {name}: the seizure at 3 s has no end; it is taken to last 8 s"
+        line = f"mvpformer: {name}: seizures without an end are taken to last: 8 s from 3 s on"
         assert error.splitlines().count(line) == 1
     assert "UserWarning" not in error
 

@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from collections import Counter
@@ -146,7 +147,7 @@ class TestCluster:
         options = [tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder]
         with distributed.LocalCluster(1, processes=True, threads_per_worker=1, dashboard_address=None) as cluster:
             arguments = ["detect", *options, "--scheduler", cluster.scheduler_address]
-            with pytest.warns(UserWarning, match="the seizure at 3 s has no end"):
+            with pytest.warns(UserWarning, match="without an end .* from 3 s on"):
                 assert main([str(argument) for argument in arguments]) == 0
 
     def test_no_cluster_answers(self, recordings, model_folder, tmp_path, capsys, monkeypatch):
@@ -172,6 +173,8 @@ class TestSeveralPaths:
         twin.parent.mkdir()
         twin.write_bytes((recordings / "S1.edf").read_bytes())
         options = ["-o", tmp_path / "out", "--model", model_folder]
+        assert run("detect", recordings / "S1.edf", recordings / ".." / recordings.name / "S1.edf", *options) == 0
+        shutil.rmtree(tmp_path / "out")
         assert run("detect", recordings / "S1.edf", twin, *options) == 1
         assert "would share the folder" in capsys.readouterr().err
         assert run("detect", recordings / "S1.edf", tmp_path / "nowhere.edf", *options) == 1
@@ -225,6 +228,15 @@ class TestAnnotations:
             words = ["--seizure-words", "Ereignis"]
             assert run("detect", file, "-o", tmp_path / "out", "--model", model_folder, *options, *words) == 0
             assert set(pd.read_csv(tmp_path / "out" / "x" / REFERENCE, sep="\t")["dateTime"]) == {date}
+
+    def test_a_date_that_is_asked_for_and_not_stated_is_said(self, file, model_folder, tmp_path):
+        content = bytearray(file.read_bytes())
+        content[168:184] = b"01.01.8500.00.00"
+        content[88:168] = b"Startdate X X X X".ljust(80)
+        file.write_bytes(content)
+        words = ["detect", str(file), "-o", str(tmp_path / "out"), "--model", str(model_folder)]
+        with pytest.warns(UserWarning, match="x does not state when it began: --clock writes 1900"):
+            assert main([*words, "--clock"]) == 0
 
     def test_words_that_mean_a_seizure(self, file, model_folder, tmp_path):
         for options, found in (([], False), (["--seizure-words", "Anfall, Ereignis"], True)):

@@ -36,7 +36,7 @@ def test_corrections_come_back_and_are_counted(tmp_path):
     assert load_review(tmp_path) == result
     assert review(recording(), EVENTS, edit, seizure_words=["chewing"]).changes["added"] == 2
     marks = mne.Annotations([100.0, 30.0], [0.0, 5.0], ["seizure", "Krampf"])
-    with pytest.warns(UserWarning, match="at 100 s has no end; it is taken to last 20 s|for seizures: Krampf"):
+    with pytest.warns(UserWarning, match="without an end are taken to last: 20 s from 100 s on|for seizures: Krampf"):
         assert review(recording(), [], lambda raw: raw.set_annotations(marks)).events == [(100.0, 120.0)]
     with pytest.raises(ValueError, match=r"until must lie in the recording, which lasts 120 s, got 121\.0"):
         review(recording(), EVENTS, edit, until=121.0)

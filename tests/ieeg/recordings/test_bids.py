@@ -307,6 +307,19 @@ def test_names_of_another_case_are_matched_by_name_and_not_by_order():
     assert [rows[name]["name"] for name in names] == ["a1", "A2", "B1", "b1"]
 
 
+def test_zeros_before_numbers_and_kinds_of_primes_are_no_other_names():
+    """The EKG has one name in both, so that the order says nothing."""
+    table = [{"name": name, "type": "SEEG"} for name in ("A’2", "EKG", "A01", "A10")]
+    with warnings.catch_warnings(action="error"):
+        rows = rows_of_channels(["A1", "EEG A'2", "A10", "EKG"], table, "channels.tsv")
+    assert {name: row["name"] for name, row in rows.items()} == {
+        "A1": "A01",
+        "EEG A'2": "A’2",
+        "A10": "A10",
+        "EKG": "EKG",
+    }
+
+
 def test_tables_beside_files_and_folders():
     names = {"s1.edf": "s1", "s1_raw.fif.gz": "s1_raw", "sub-1_task-x_ieeg.vhdr": "sub-1_task-x", "ID01": "ID01"}
     for name, stem in names.items():
@@ -323,6 +336,16 @@ def test_a_subject_of_several_rows_and_errors_in_tables_of_the_folders_above(tmp
         table.write_text(text)
         with pytest.warns(UserWarning, match=r"age, sex and handedness are not read: .*participants\.tsv has"):
             assert "age" not in read_recording(path).metadata
+    scans = path.parents[1] / "sub-01_scans.tsv"
+    for text in ("", "filename,acq_time\n", "filename\tfilename\n"):
+        scans.write_text(text)
+        with pytest.warns(UserWarning, match=r"the start is not read: .*sub-01_scans\.tsv has"):
+            read_recording(path)
+    scans.unlink()
+    place = '{"InstitutionName": "Zürich", "PowerLineFrequency": 50}'
+    for encoding in ("cp1252", "utf-16", "utf-8-sig"):
+        (tmp_path / "task-x_ieeg.json").write_text(place, encoding=encoding)
+        assert read_recording(path).metadata["line_frequency"] == 50.0
     (tmp_path / "task-x_events.tsv").write_text("when\ttrial_type\n1\tsz\n")
     with pytest.raises(ValueError, match=r"task-x_events\.tsv has no column 'onset'"):
         read_recording(path)

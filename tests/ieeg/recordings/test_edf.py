@@ -2,10 +2,12 @@
 
 import datetime
 import struct
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.fuzzing.recordings import make_gdf
 
 from mvpa_ts.ieeg import Recording, read_recording
 from mvpa_ts.ieeg.recordings.edf import check_edf
@@ -382,6 +384,19 @@ def test_annotations_without_stamps_or_a_time_and_letters_of_two_encodings(tmp_p
     assert any("read as Latin-1" in str(warning.message) for warning in caught)
 
 
+def test_samples_of_16_and_of_24_bits_are_told_apart(tmp_path):
+    x = np.random.default_rng(0).normal(0, 50, 60 * 256)
+    limits = {"label": "A1", "physical_dimension": "uV", "physical_range": (-400, 400)}
+    edfio.Bdf([edfio.BdfSignal(x, 256, **limits)]).write(tmp_path / "night.bdf")
+    edfio.Edf([edfio.EdfSignal(x, 256, **limits)]).write(tmp_path / "day.edf")
+    (tmp_path / "night.bdf").rename(tmp_path / "night.edf")
+    (tmp_path / "day.edf").rename(tmp_path / "day.BDF")
+    for name, kind in (("night.edf", "BDF"), ("day.BDF", "EDF")):
+        message = rf"{name} is {kind} by its first bytes: give it the ending \.{kind.lower()}"
+        with pytest.raises(ValueError, match=message):
+            read_recording(tmp_path / name, truncated="read")
+
+
 def test_warnings_of_the_reader_reach_the_user_once(tmp_path):
     path = handmade(tmp_path / "x.edf", "EDF+C", [f"+{i}" for i in range(60)])
     content = bytearray(path.read_bytes())
@@ -392,6 +407,7 @@ def test_warnings_of_the_reader_reach_the_user_once(tmp_path):
     (message,) = (str(warning.message) for warning in caught if "Physical range" in str(warning.message))
     assert message.startswith(str(path))
     assert "A2" in message
+    assert "\n" not in message
 
 
 class TestGDF:
@@ -418,11 +434,27 @@ class TestGDF:
             np.testing.assert_allclose(recording.read(7, 9), [[100, 100], [200, 200]], rtol=1e-6)
         with pytest.raises(ValueError, match=r"got unit='mV', but the file states µV for \['A1', 'A2'\]"):
             read_recording(path, unit="mV")
+        for unit, microvolts in (("mV", 1e3), ("V", 1e6), ("nV", 1e-3), ("µV", 1.0)):  # MNE knows none of them
+            with warnings.catch_warnings(action="ignore"):
+                recording = read_recording(self.write(tmp_path / "x.gdf", [100, 200], [unit, unit], [256, 256]))
+            np.testing.assert_allclose(recording.read(7, 8)[:, 0], [100 * microvolts, 200 * microvolts], rtol=1e-6)
         path = self.write(tmp_path / "y.gdf", [100, 200], ["uV", "?"], [256, 256])
-        with pytest.raises(ValueError, match=r"y: unknown unit \[''\] of channels \['A2'\]"):
+        with pytest.raises(ValueError, match=r"y: unknown unit \['\?'\] of channels \['A2'\]"):
             read_recording(path, channels=["A1", "A2"])
-        assert read_recording(path).dropped == {"A2": "its unit, '', is no known voltage"}
+        assert read_recording(path).dropped == {"A2": "its unit, '?', is no known voltage"}
         np.testing.assert_allclose(read_recording(path, unit="nV").read(7, 8), [[100], [0.2]], rtol=1e-6)
+
+    @pytest.mark.parametrize(("code", "microvolts"), [(4256, 1e6), (4274, 1e3), (4275, 1.0), (4276, 1e-3)])
+    def test_units_of_version_2(self, tmp_path, code, microvolts):
+        """Codes of ISO/IEEE 11073-10101, which GDF 2 names: 4256 is the volt, and its last five bits are the prefix."""
+        make_gdf(tmp_path)
+        content = bytearray((tmp_path / "x.gdf").read_bytes())
+        content[256 + 102 * 2 : 256 + 104 * 2] = struct.pack("<HH", code, code)
+        (tmp_path / "x.gdf").write_bytes(content)
+        stored = np.frombuffer(content, "<i2", 64, 256 * 3)  # from -32768 to 32767, as the limits say of ±3000
+        with warnings.catch_warnings(action="ignore"):
+            recording = read_recording(tmp_path / "x.gdf")
+        np.testing.assert_allclose(recording.read(0, 64)[0], stored * microvolts, rtol=1e-5)
 
     def test_rates_that_differ_are_refused(self, tmp_path):
         path = self.write(tmp_path / "x.gdf", [100, 200], ["uV", "uV"], [256, 512])

@@ -71,9 +71,12 @@ def test_what_was_kept_with_a_doubt_is_not_called_left_out(tmp_path, capsys):
     x = 1000 * np.cumsum(np.random.default_rng(0).normal(0, 5, (3, 15360)), axis=1)
     edfio.Edf(signals_of(["A1", "A2", "EKG1"], x - x.mean(1, keepdims=True), 128.0)).write(folder / "night.edf")
     (folder / "night_events.tsv").write_text("onset\tduration\ttrial_type\n5\t-1\tnote\n10\t5\tsz\n12\t9\tsz\n")
+    night = [str(folder / "night.edf"), "--model", "line-length", "-o"]
     with warnings.catch_warnings(action="ignore"):
-        main(["detect", str(folder / "night.edf"), "--model", "line-length", "-o", str(results)])
+        main(["detect", *night, str(results)])
         said = capsys.readouterr().err
+        main(["detect", *night, str(tmp_path / "noisy"), "--noise", "30"])
+        assert "overlap count as one" in capsys.readouterr().err.split("kept, with a doubt:\n")[1]
         main(["evaluate", str(results), "-o", str(tmp_path / "scores")])
     doubted = ("overlap count as one", "is the unit right?", "at 128 Hz holds nothing above 64", "% of the segments")
     for text in (said, capsys.readouterr().out):
@@ -98,6 +101,9 @@ def test_links_to_recordings_that_are_there_are_listed(tmp_path, capsys):
     assert "  again.edf: a link to night.edf, which is read once\n" in capsys.readouterr().err
     run = json.loads((tmp_path / "results" / "night" / "run.json").read_text())
     assert run["files_left_out"] == ["again.edf"]
+    words = ["evaluate", str(tmp_path / "results"), "-o", str(tmp_path / "scores"), "--unannotated", "seizure-free"]
+    assert main(words) == 0
+    assert "  again.edf: a link to night.edf, which is read once\n" in capsys.readouterr().out
     _list_left_out(training_data(folder), tmp_path)
     assert "  again.edf: a link to night.edf, which is read once\n" in capsys.readouterr().err
 
@@ -151,3 +157,45 @@ def test_files_of_one_name_are_told_apart(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "night.trc").touch()
     assert [row[0] for row in not_read([tmp_path])[0]] == ["a/night.trc", "b/night.trc"]
+
+
+def test_evaluate_lists_what_it_left_out_of_references(tmp_path, capsys):
+    folder, results, tables = study(tmp_path / "in"), tmp_path / "results", tmp_path / "tables"
+    tables.mkdir()
+    (tables / "night_events.tsv").write_text("onset\tduration\ttrial_type\n5\t-1\tnote\n20\t5\tsz\n30\t5\tFBTCS\n")
+    (tables / "day_events.tsv").write_text("onset\tduration\ttrial_type\n20\t5\tsz\n")
+    with warnings.catch_warnings(action="ignore"):
+        main(["detect", str(folder / "night.edf"), "--model", "line-length", "-o", str(results)])
+        assert main(["evaluate", str(results), "-o", str(tmp_path / "scores"), "--reference", str(tables)]) == 0
+    listed = capsys.readouterr().out.split("left out:\n")[1].splitlines()
+    night = tables / "night_events.tsv"
+    assert f"  {night}: rows that are no seizure and state no time are left out, line 2" in listed
+    assert (
+        f"  {night}: these words are not taken for seizures: FBTCS. If they mean some, write sz in the table" in listed
+    )
+    unread = f"  tables below --reference belong to no recording here, and are not read: {tables / 'day_events.tsv'}"
+    assert unread in listed
+
+
+def test_marks_of_classes_and_reviews_are_listed(tmp_path, capsys):
+    folder, classes = study(tmp_path / "in"), tmp_path / "classes"
+    table = "onset\tduration\ttrial_type\n0\t30\tawake\n30\t30\tasleep\n40\tn/a\tasleep\n"
+    (folder / "night_events.tsv").write_text(table)
+    night, said = str(folder / "night.edf"), "marks of classes without a duration label nothing, and are left out: 1"
+    with warnings.catch_warnings(action="ignore"):
+        assert main(["finetune", "--classes", "awake", "asleep", "--recordings", night, "--output", str(classes)]) == 0
+        assert said in capsys.readouterr().err.split("left out:\n")[1]
+        model = ["--model", str(classes / "classes.json")]
+        assert main(["detect", night, *model, "-o", str(tmp_path / "results")]) == 0
+        assert said in capsys.readouterr().err.split("left out:\n")[1]
+        assert main(["detect", night, "-o", str(tmp_path / "demo")]) == 0
+        review = str(tmp_path / "demo" / "night")
+        (tmp_path / "demo" / "night" / "reviewed_events.tsv").write_text(
+            "onset\tduration\teventType\trecordingDuration\n10\t5\tsz\t60\n"
+        )
+        assert main(["review", night, review, "--no-window"]) == 0
+        capsys.readouterr()
+        words = ["finetune", "--from-review", review, "--recordings", night, "--model", "demo"]
+        assert main([*words, "--output", str(tmp_path / "again")]) == 0
+    assert "  night: channel EKG1 (" in capsys.readouterr().err.split("left out:\n")[1]
+    assert ("night", "channel EKG1") in [row[:2] for row in read_left_out(tmp_path / "again")]

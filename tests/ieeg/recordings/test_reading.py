@@ -43,7 +43,7 @@ def brainvision(path: Path, *names: str, word: str = "seizure"):
 @needs_real_files
 class TestRealFiles:
     def test_ecog(self):
-        with pytest.warns(UserWarning, match=r"the seizure at 10\.2287 s has no end; it is taken to last 11\.4"):
+        with pytest.warns(UserWarning, match=r"without an end are taken to last: 11\.4\d* s from 10\.2287 s on"):
             recording = read_recording(REAL / "sample_ecog.edf")
         assert len(recording.channel_names) == 76
         assert recording.sfreq == pytest.approx(999.412, abs=1e-3)
@@ -279,7 +279,7 @@ def test_a_mark_of_one_sample_in_brainvision_is_no_seizure_of_two_milliseconds(t
     brainvision(tmp_path / "rec.vhdr", "A1", word="x")
     with (tmp_path / "rec.vmrk").open("a", encoding="utf-8") as file:
         file.write(f"\nMk99=Comment,{text},513,1,0\n")
-    with pytest.warns(UserWarning, match="rec: the seizure at 1 s has no end; it is taken to last"):
+    with pytest.warns(UserWarning, match="rec: seizures without an end are taken to last: .* from 1 s on"):
         recording = read_recording(tmp_path / "rec.vhdr")
     assert recording.seizures == ((pytest.approx(1.0, abs=0.01), recording.duration),)
 
@@ -468,7 +468,8 @@ def test_options_that_cannot_be(tmp_path, option, message):
 @pytest.mark.parametrize(
     "name",
     ["events.tsv", "s1.tsv", "s1_events.csv", "s1.csv_bi", "s1.edf.seizures", "S1_Events.tsv", "s01_events.tsv",
-     "s1_ieeg_events.tsv", "s1.edf_events.tsv", "s1_annotations.txt", "s1-seizures.xlsx"],
+     "s1_ieeg_events.tsv", "s1.edf_events.tsv", "s1_annotations.txt", "s1-seizures.xlsx",
+     "s1_events.tsv.gz", "s1.xml", "s1.lbl"],
 )  # fmt: skip
 def test_a_table_of_another_name_is_not_read_and_a_warning_says_so(tmp_path, name):
     made = simulate_recording("S1", num_channels=2, duration=60.0, num_seizures=0).with_seizures(None)
@@ -556,6 +557,11 @@ def test_what_was_said_of_a_recording_stays_with_it(tmp_path):
     assert [("line 2" in text, "at -70 s" in text) for text in said] == [(True, False), (False, True)]
     with warnings.catch_warnings(action="error"), pytest.raises(UserWarning, match="line 2"):
         read_recording(path)
+    mne.export.export_raw(tmp_path / "loud.edf", raw_of(1000 * volts(2), ["A1", "A2"]), verbose="error")
+    (tmp_path / "loud_channels.tsv").write_text("name\ttype\nA1\tSEEG\nA2\tSEEG\n")
+    with pytest.warns(UserWarning, match="is the unit right") as caught:
+        assert [*read_recording(tmp_path / "loud.edf").notes] == [str(warning.message) for warning in caught]
+    assert "is used as in BIDS" in str(caught[0].message)
 
 
 def test_a_pause_in_brainvision_is_refused(tmp_path):
@@ -580,6 +586,49 @@ def test_a_pause_in_brainvision_is_refused(tmp_path):
     (tmp_path / "rec.vmrk").write_text("\n".join([*other_marks, segments[1]]) + "\n", encoding="utf-8")
     with pytest.warns(UserWarning, match=r"rec\.vmrk says when its part at 10\.002 s began, which is taken for"):
         read_recording(tmp_path / "rec.vhdr")
+
+
+@pytest.mark.parametrize("capitals", [("vhdr",), ("vmrk",), ("vhdr", "vmrk", "eeg")], ids="-".join)
+def test_endings_of_brainvision_in_capitals(tmp_path, capitals):
+    """As some systems copy files; the signal and the marks are the same."""
+    raw = brainvision(tmp_path / "rec.vhdr", "A1", "A2")
+    header = (tmp_path / "rec.vhdr").read_text(encoding="utf-8")
+    for kind in capitals:
+        header = header.replace(f"rec.{kind}", f"rec.{kind.upper()}")
+        (tmp_path / f"rec.{kind}").rename(tmp_path / f"rec.{kind.upper()}")
+    path = next(file for file in tmp_path.iterdir() if file.suffix.lower() == ".vhdr")
+    path.write_text(header, encoding="utf-8")
+    with warnings.catch_warnings(action="error"):
+        recording = read_recording(path)
+    assert recording.seizures == ((4.0, 10.5),)
+    np.testing.assert_allclose(recording.read(0, 512), raw.get_data()[:, :512] * 1e6, atol=0.1)
+
+
+def test_a_comma_in_the_text_of_a_mark(tmp_path):
+    brainvision(tmp_path / "rec.vhdr", "A1", "A2", word="WORD")
+    marks = (tmp_path / "rec.vmrk").read_text(encoding="utf-8")
+    for text, taken in (("seizure, left, 3", True), (r"seizure\1 left", True), ("no seizure, left", False)):
+        (tmp_path / "rec.vmrk").write_text(marks.replace("WORD", text), encoding="utf-8")
+        recording = read_recording(tmp_path / "rec.vhdr")
+        assert (recording.seizures == ((4.0, 10.5),)) is taken
+        start = "2020-01-01T00:00:00+00:00"
+        assert recording.metadata.get("start", start) == start
+
+
+def test_marks_of_a_brainvision_set_that_was_renamed_are_checked(tmp_path):
+    """MNE reads those beside the header where it names others, as after renaming for BIDS."""
+    brainvision(tmp_path / "rec.vhdr", "A1", "A2", word="Anfälle")
+    (tmp_path / "rec.vmrk").rename(tmp_path / "new.vmrk")
+    (tmp_path / "rec.vhdr").rename(tmp_path / "new.vhdr")
+    marks = (tmp_path / "new.vmrk").read_text(encoding="utf-8")
+    for encoding in ("utf-8", "cp1252"):
+        (tmp_path / "new.vmrk").write_text(marks, encoding=encoding)
+        with pytest.warns(UserWarning, match=r"'rec\.vmrk' not found; using 'new\.vmrk'|read as Windows-1252"):
+            assert read_recording(tmp_path / "new.vhdr").seizures == ((4.0, 10.5),)
+    first, second = "Mk1=New Segment,,1,1,0,20200101000000000000", "Mk9=New Segment,,5121,1,0,20200101001000000000"
+    (tmp_path / "new.vmrk").write_text(f"{first}\n{second}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"new\.vmrk is discontinuous"):
+        read_recording(tmp_path / "new.vhdr")
 
 
 @pytest.mark.parametrize(
@@ -641,7 +690,11 @@ def _gain(brain, start, stop, channels, gain):
     ("x", "message"),
     [
         (lambda brain: 300 * brain, r"standard deviation is 15,000 µV, usual are 0\.5 to 2,000 µV"),
-        (lambda brain: np.random.default_rng(1).normal(0, 300, brain.shape), r"is 298 µV \(usual .* white noise"),
+        (lambda brain: np.random.default_rng(1).normal(0, 300, brain.shape), r"A1 \(298 µV\), .* white noise"),
+        (
+            lambda brain: np.vstack([brain[:3], np.random.default_rng(1).normal(0, 300, (1, brain.shape[1]))]),
+            r"A4 \((29|30)\d µV\) are white noise \(usual are 0\.5 to 2,000 µV",
+        ),
         (lambda brain: np.tile(brain[:1], (4, 1)), "all 4 channels hold the same signal"),
         (lambda brain: brain * [[1], [1], [300], [1]], r"A3 have a standard deviation of up to 1\d,\d00 µV where"),
         (lambda brain: brain * [[1], [1], [1e-3], [1]], r"A3 have a standard deviation of down to 0\.05 µV where"),
@@ -663,6 +716,7 @@ def _gain(brain, start, stop, channels, gain):
     ids=[
         "gain",
         "white noise",
+        "white noise of one channel",
         "one signal",
         "gain of one channel",
         "lost gain of one channel",
@@ -695,5 +749,5 @@ def test_an_end_without_a_start_is_no_word_of_none(tmp_path):
     write_edf(quiet, tmp_path / "night.edf")  # which states bckg
     assert read_recording(tmp_path / "night.edf").annotated
     (tmp_path / "night_events.tsv").write_text("onset\tduration\ttrial_type\n20\t0\tseizure end\n", encoding="utf-8")
-    with pytest.warns(UserWarning, match="the end of a seizure at 20 s has no start"):
+    with pytest.warns(UserWarning, match="ends of seizures without a start are left out: at 20 s"):
         assert not read_recording(tmp_path / "night.edf").annotated

@@ -3,13 +3,14 @@
 import re
 import sys
 import types
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from mvpa_ts.ieeg import simulate_recording
+from mvpa_ts.ieeg import Recording, simulate_recording
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.baselines import BaselineDetector, LineLength
 from mvpa_ts.ieeg.model.seen_subjects import recording_hash, save_training_subjects, subject_hash
@@ -50,8 +51,8 @@ def test_scores_as_counted_by_hand():
     assert (never["found"], never["event F1"], never["AUROC"]) == (0, 0.0, 0.5)
     assert [*result.rows["detector"]] == ["late", "never"]
     assert result.left_out == {
-        "S02_session0": "says nothing of seizures",
-        "S01_session0 (again)": "holds the same signal as S01_session0",
+        "S02_session0 (recording 3)": "says nothing of seizures",
+        "S01_session0 (recording 4)": "holds the same signal as S01_session0 (recording 1)",
     }
 
 
@@ -181,3 +182,35 @@ def test_the_example_of_the_page_runs(monkeypatch):
     assert not result.failures
     with pytest.raises(ValueError, match="there is a detector 'demo' already"):
         add_detector("demo", predict)
+
+
+def test_recordings_of_one_name_and_of_that_of_a_detector_are_all_listed(tmp_path, capsys):
+    x = np.random.default_rng(0).normal(0, 50, (3, 2, 60 * 256))
+    for folder, name, signal in zip(("p1", "p2", "p3"), ("night", "night", "demo"), x, strict=True):
+        recording = Recording.from_array(signal, 256.0, ["A1", "A2"], "µV", seizures=[(10, 30)])
+        write_edf(recording.with_seizures([(10, 30)] if name == "demo" else None), tmp_path / folder / f"{name}.edf")
+    with pytest.warns(UserWarning, match="count as one subject"):
+        assert main(["board", str(tmp_path), "-o", str(tmp_path / "board")]) == 0
+    said = capsys.readouterr().out
+    assert "night (recording 1): says nothing of seizures\nnight (recording 2): says nothing of seizures\n" in said
+
+    def broken(recording, starts):
+        raise RuntimeError("no licence")
+
+    result = board([recordings()[1]] * 2, {"broken": detector("broken", broken)})
+    assert [*result.failures] == ["broken: S02_session0 (recording 1)"]
+
+
+def test_a_board_that_takes_the_place_of_one_of_the_same_time_says_so(tmp_path, monkeypatch):
+    recording = simulate_recording("S01", num_channels=2, duration=60.0, num_seizures=1)
+    write_edf(recording, tmp_path / "night.edf")
+    (tmp_path / "other.py").write_text(
+        "from pathlib import Path\nfrom mvpa_ts.ieeg.scoring.board import add_detector\n"
+        f"def other(recording, starts):\n    Path({str(tmp_path / 'board.html')!r}).write_text('of another run')\n"
+        "    return starts * 0\nadd_detector('other', other)\n"
+    )
+    words = ["board", str(tmp_path / "night.edf"), "-o", str(tmp_path)]
+    with pytest.warns(UserWarning, match=r"another run wrote a board into .* since this one began"):
+        assert main([*words, "--add", str(tmp_path / "other.py")]) == 0
+    with warnings.catch_warnings(action="error"):
+        assert main(words) == 0
