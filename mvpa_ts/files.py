@@ -36,8 +36,8 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The suffix stays, because matplotlib, MNE and numpy choose the format by it.
-    temporary = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
+    # The suffix stays, because matplotlib, MNE and numpy choose the format by it. Names have 255 bytes at most.
+    temporary = path.with_name(f".{path.stem[:40]}-{secrets.token_hex(4)}{path.suffix}")
     try:
         temporary.touch(exist_ok=False)
         yield temporary
@@ -111,9 +111,12 @@ def write_csv(path: str | os.PathLike[str], frame: pd.DataFrame) -> None:
     frame : DataFrame
         Written without its index.
     """
-    safe = frame.map(lambda value: f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value)
+
+    def safe(value: Any) -> Any:
+        return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
     with replaced(path) as temporary:
-        safe.to_csv(temporary, index=False)
+        frame.map(safe).rename(columns=safe).to_csv(temporary, index=False)
 
 
 def read_config(path: Path) -> dict[str, Any]:

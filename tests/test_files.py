@@ -47,6 +47,13 @@ def test_the_temporary_file_lies_beside_and_keeps_the_suffix(tmp_path):
         assert (temporary.parent, temporary.suffix) == (tmp_path, ".png")
 
 
+@pytest.mark.parametrize("name", ["x" * 251 + ".txt", "\N{GRINNING FACE}" * 62 + ".txt"])
+def test_a_name_as_long_as_systems_take_is_written(tmp_path, name):
+    (tmp_path / name).write_text("old")
+    write_text(tmp_path / name, "new")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [(name, "new")]
+
+
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640)])
 def test_permissions_are_those_of_any_new_file(tmp_path, umask, mode):
     before = os.umask(umask)
@@ -77,3 +84,5 @@ def test_no_text_of_a_table_is_a_formula(tmp_path):
     read = pd.read_csv(tmp_path / "x.csv", keep_default_na=False)
     assert read["subject"].tolist() == ["'=cmd|'/c calc'!A1", "'+1", "'-S1", "'@x", "'\tx", "S=1", "", ""]
     assert read["value"].tolist()[0] == -1.5
+    write_csv(tmp_path / "x.csv", pd.DataFrame([[1, 2]], columns=["=1+1", 5]))  # names of classes, for example
+    assert (tmp_path / "x.csv").read_text() == "'=1+1,5\n1,2\n"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mvpa_ts.attention.choice import NEEDS_REFERENCE, check_once, is_transformed, log_once, pick, why_not_triton
-from mvpa_ts.attention.problem import INPUTS, Problem
+from mvpa_ts.attention.problem import INPUTS, Problem, autocast_dtype
 
 Implementation = Literal["auto", "reference", "separable", "sdpa", "triton"]
 COMPONENTS = ("content", "time", "channel")
@@ -154,9 +154,8 @@ def mvpa_attention(
     if return_lse and impl == "sdpa":
         raise ValueError("return_lse must be False with impl='sdpa', whose kernels give no gradient of it: use another")
     output, lse = _implementation(impl, problem, return_lse)(problem)
-    device_type = query.device.type
-    if output.dtype == torch.float32 and torch.is_autocast_enabled(device_type):
-        output = output.to(torch.get_autocast_dtype(device_type))
+    if output.dtype == torch.float32:
+        output = output.to(autocast_dtype(query) or torch.float32)
     if len(terms) < len(COMPONENTS) and torch.is_grad_enabled() and not is_transformed():
         output = _WithZeroGradients.apply(output, *inputs)
         lse = _WithZeroGradients.apply(lse, *inputs) if return_lse else lse
@@ -268,9 +267,7 @@ def _implementation(impl: str, problem: Problem, needs_lse: bool) -> Callable[[P
     elif impl == "triton" and (reason_against := why_not_triton(problem)):
         raise RuntimeError(f"impl='triton' cannot run here: {reason_against}")
     if name == "triton":
-        device = problem.query.device
-        autocast = torch.is_autocast_enabled(device.type)
-        check_once(device, torch.get_autocast_dtype(device.type) if autocast else problem.query.dtype)
+        check_once(problem.query.device, autocast_dtype(problem.query) or problem.query.dtype)
     if name in ("separable", "sdpa") and is_transformed():
         raise RuntimeError(f"impl={name!r} cannot run here: {NEEDS_REFERENCE}")
     if name == "sdpa" and problem.channel_window is not None:
@@ -341,9 +338,8 @@ def check_floats(name: str, tensor: Any, weight: Any) -> None:
     if not tensor.is_floating_point():
         raise ValueError(f"{name} must hold floats, got {tensor.dtype}: give {name}.float()")
     precision = getattr(weight, "dtype", tensor.dtype)  # quantised layers have a method in its place
-    half = tensor.dtype in (torch.float16, torch.bfloat16) and precision == torch.float32
-    half = half and not torch.is_autocast_enabled(tensor.device.type)
-    if half or (tensor.dtype == torch.float64) != (precision == torch.float64):
+    cast = torch.float64 not in (tensor.dtype, precision) and autocast_dtype(tensor) is not None
+    if tensor.dtype != precision and not cast:
         raise ValueError(
             f"{name} must have the precision of the weights, {precision}, got {tensor.dtype}: give "
             f"{name}.to({precision})"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from mvpa_ts.attention import functional
 from mvpa_ts.attention.cache import KeyValueCache
 from mvpa_ts.attention.last_segment import last_segment_attention
+from mvpa_ts.attention.problem import autocast_dtype
 
 # einops remembers each type it meets, and torch.compile guards that memory: a parameter first met while a network is
 # traced would have the next call traced again.
@@ -249,7 +250,7 @@ class MVPAttention(nn.Module):
         if not cache.has_room:
             raise RuntimeError("call cache.advance() before each step: the cache has no room for a new segment")
         query, key, value = self._projected(x)
-        if query.dtype != cache.keys.dtype and not torch.is_autocast_enabled(query.device.type):
+        if query.dtype != cache.keys.dtype and autocast_dtype(query) is None:
             raise ValueError(
                 f"the cache holds {cache.keys.dtype} and the newest segment is {query.dtype}: make a new cache after "
                 "a change of precision"

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 INPUTS = ("query", "key", "value", "time_key", "channel_key", "content_bias", "time_bias", "channel_bias")
+
+
+def autocast_dtype(tensor: Tensor) -> torch.dtype | None:
+    """The precision of products under autocast; None where it is off, or the device has none."""
+    on = not tensor.is_meta and torch.is_autocast_enabled(tensor.device.type)
+    return torch.get_autocast_dtype(tensor.device.type) if on else None
 
 
 @dataclass(frozen=True)

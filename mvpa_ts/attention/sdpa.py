@@ -16,7 +16,7 @@ from einops import rearrange, repeat
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from mvpa_ts.attention.problem import Problem
+from mvpa_ts.attention.problem import Problem, autocast_dtype
 
 # In 16 bits a score is passed as two numbers, itself and what its rounding took away. Rounded only once, scores made
 # errors of up to 2.0 times those of logits in float32 (tests/attention/test_sdpa.py holds 1.5).
@@ -40,11 +40,10 @@ def sdpa_attention(problem: Problem) -> tuple[Tensor, Any]:
 
 
 def _precision(query: Tensor) -> torch.dtype:
-    device_type = query.device.type
     # On a CPU torch's kernels add numbers of 16 bits up in 16 bits.
-    if device_type == "cpu":
+    if query.device.type == "cpu":
         return torch.promote_types(query.dtype, torch.float32)
-    return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else query.dtype
+    return autocast_dtype(query) or query.dtype
 
 
 def _value_width(query: Tensor, d: int) -> int:

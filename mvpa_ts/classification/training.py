@@ -116,15 +116,14 @@ def fit_classifier(
     True
     """
     arrays, targets = checked_series(series), np.asarray(labels)
+    advice = "give np.unique(labels, return_inverse=True)[1]"
     if targets.shape != (len(arrays),) or not np.issubdtype(targets.dtype, np.integer):
-        raise ValueError(
-            f"labels must be {len(arrays)} integers, one for each series, got {targets.dtype} of {targets.shape}"
-        )
+        raise ValueError(f"labels must be {len(arrays)} integers, got {targets.dtype} of {targets.shape}: {advice}")
     classes = np.unique(targets)
     if len(classes) < 2:
         raise ValueError(f"labels must hold at least two classes, got only {classes.tolist()}")
     if not np.array_equal(classes, np.arange(len(classes))):
-        raise ValueError(f"labels must be 0 … K−1 without gaps, got {classes.tolist()}")
+        raise ValueError(f"labels must be 0 … K−1 without gaps, got {classes.tolist()}: {advice}")
     config = _config_for(arrays, len(classes), config)
     if config.num_classes != len(classes):
         raise ValueError(

@@ -159,8 +159,9 @@ def test_auto_is_exported_for_batches_of_any_size():
         torch.testing.assert_close(exported(query), Attend()(query))
 
 
-def test_auto_takes_tensors_without_memory_of_any_size():
-    query = torch.empty(64, 25, 16, 16, 64, device="meta", dtype=torch.bfloat16)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_auto_takes_tensors_without_memory_of_any_size(dtype):
+    query = torch.empty(64, 25, 16, 16, 64, device="meta", dtype=dtype)
     assert Attend()(query).shape == query.shape
 
 

@@ -313,6 +313,15 @@ def test_precisions_that_do_not_go_together_are_named(codebook):
         made(x, time.to(codebook), channel)
 
 
+@pytest.mark.parametrize("weights", [torch.bfloat16, torch.float16], ids=str)
+def test_weights_of_16_bits_name_tensors_of_32(weights):
+    attention, x = MVPAttention(24, 4, dtype=weights), torch.randn(1, 3, 2, 24)
+    with pytest.raises(ValueError, match=rf"x must have the precision of the weights, {weights}, got torch\.float32"):
+        attention(x, torch.randn(3, 24, dtype=weights), torch.randn(2, 24, dtype=weights))
+    with pytest.raises(ValueError, match=rf"time_codebook must have the precision of the weights, {weights}, got"):
+        attention(x.to(weights), torch.randn(3, 24), torch.randn(2, 24, dtype=weights))
+
+
 def test_device_and_dtype_are_those_of_all_parameters():
     made = MVPAttention(24, 4, device="meta", dtype=torch.bfloat16)
     assert {(parameter.device.type, parameter.dtype) for parameter in made.parameters()} == {("meta", torch.bfloat16)}

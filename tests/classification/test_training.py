@@ -360,9 +360,14 @@ def test_hidden_channels_and_stretches():
     [
         ([], [], "series is empty"),
         ([np.zeros((2, 5))] * 4, [0, 0, 0, 0], "at least two classes"),
-        ([np.zeros((2, 5))] * 4, [0, 2, 0, 2], "0 … K−1 without gaps"),
+        ([np.zeros((2, 5))] * 4, [0, 2, 0, 2], r"0 … K−1 without gaps, got \[0, 2\]: give np\.unique"),
         ([np.zeros((2, 5))] * 4, [0, 1], "labels must be 4 integers"),
         ([np.zeros((2, 5))] * 2, [0.0, 1.0], "labels must be 2 integers"),
+        (
+            [np.zeros((2, 5))] * 2,
+            ["b", "a"],
+            r"labels must be 2 integers.* got <U1 .*: give np\.unique\(labels, return_inv",
+        ),
         ([np.zeros((2, 5)), np.zeros((3, 5))], [0, 1], r"series\[1\] must have the 2 channels that series.*got 3"),
         ([np.zeros((2, 5)), np.zeros(5)], [0, 1], r"series\[1\] must be a matrix"),
         ([np.zeros((2, 5)), np.zeros((2, 0))], [0, 1], "at least one step"),

@@ -141,6 +141,7 @@ def test_frames_that_would_be_misread_are_errors(panel):
         (long.drop(columns="y"), r"got none of \['y'\]"),
         (long.assign(ds=long["ds"].mask(long.index == 7)), "an id and a date in each row, got none in row 7"),
         (long.assign(ds=long["ds"].astype(str)), "dates, periods or whole numbers in column 'ds', got"),
+        (long.rename(columns={"unique_id": "sensor"}), "or name the columns of a long table unique_id, ds and y"),
         (long.assign(y="x"), "real numbers in column 'y', got .*'x'"),
         (panel.astype(complex), "real numbers in column 'a', got complex128"),
         (panel.set_axis(["a", "a", "b"], axis=1), "each column once, got 'a'"),

@@ -1,5 +1,6 @@
 """The base forecaster: units, gaps, order of series, quantiles, long horizons, files."""
 
+import shutil
 import warnings
 from contextlib import nullcontext
 
@@ -198,19 +199,36 @@ def test_a_graph_never_looks_at_values(monkeypatch):
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # which knows no such tensors
     with torch.no_grad(), torch.device("meta"):
         network = BaseForecaster(SMALL).eval()
-        assert network(torch.empty(2, 64, 3), horizon=8, season=12).shape == (2, 8, 3, 9)
+        for length in (10, 48, 64):
+            assert network(torch.empty(2, length, 3), horizon=8, season=12).shape == (2, 8, 3, 9)
 
 
-@pytest.mark.slow  # half a minute of tracing; in small: the test above
+@pytest.mark.parametrize("length", [10, 48, 64])
 @torch.no_grad()
-def test_one_compiled_graph_gives_the_same():
-    """Of panels with gaps; a missing beginning is cut off only where nothing is compiled."""
+def test_a_graph_forecasts_panels_of_any_length_as_they_are_without(network, monkeypatch, length):
+    x = panel(length=length)
+    forecast = network(x, horizon=8, season=12)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    torch.testing.assert_close(network(x, horizon=8, season=12), forecast)
+
+
+NEEDS_COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="torch's default backend needs a C++ compiler")
+
+
+# Half a minute of tracing, in small: the test above. The C++ compiler takes five minutes.
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=NEEDS_COMPILER)])
+@torch.no_grad()
+def test_one_compiled_graph_gives_the_same(backend):
+    """Of short panels with gaps; a missing beginning is cut off only where nothing is compiled."""
     torch.manual_seed(0)
-    network = BaseForecaster(SMALL).double().eval()
-    x, mask = panel(), torch.ones(2, 64, 3, dtype=torch.bool)
+    network = BaseForecaster(SMALL).eval()
+    x, mask = panel(length=48).float(), torch.ones(2, 48, 3, dtype=torch.bool)
     mask[0, 30:33, 1] = False
-    compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(x, mask, horizon=8, season=12), network(x, mask, horizon=8, season=12))
+    with torch._inductor.config.patch(compile_threads=1):
+        forecast = torch.compile(network, fullgraph=True, backend=backend)(x, mask, horizon=8, season=12)
+    torch.testing.assert_close(forecast, network(x, mask, horizon=8, season=12), rtol=1e-4, atol=1e-4)
 
 
 def test_short_series_are_named(network):

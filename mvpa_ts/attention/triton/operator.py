@@ -13,7 +13,7 @@ from einops import rearrange, repeat
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mvpa_ts.attention.problem import INPUTS, Problem
+from mvpa_ts.attention.problem import INPUTS, Problem, autocast_dtype
 from mvpa_ts.attention.triton import launch
 from mvpa_ts.attention.triton.batch import attend, gradients
 from mvpa_ts.attention.triton.launch_scores import Tables
@@ -22,9 +22,8 @@ from mvpa_ts.attention.triton.launch_scores import Tables
 def triton_attention(problem: Problem) -> tuple[Tensor, Tensor]:
     """Evaluate equation (1) of docs/attention.md with the kernels; returns [B, T, C, H, d] and the log-sum-exp."""
     p = problem
-    device_type = p.query.device.type
-    dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else p.query.dtype
-    with torch.autocast(device_type, enabled=False):
+    dtype = autocast_dtype(p.query) or p.query.dtype
+    with torch.autocast(p.query.device.type, enabled=False):
         query, key, value, time_key, channel_key, content_bias, time_bias, channel_bias = (
             getattr(p, name).to(dtype) for name in INPUTS
         )

@@ -192,7 +192,7 @@ def _numbers(frame: Any) -> Any:
         except (TypeError, ValueError):
             raise ValueError(
                 f"df must hold real numbers in column {name!r}, got {column.dtype} such as {[*column[:1]]}: leave the "
-                "column out, or make dates the index"
+                "column out, make dates the index, or name the columns of a long table unique_id, ds and y"
             ) from None
     return frame.__class__(columns, index=frame.index, columns=frame.columns)
 

@@ -364,18 +364,17 @@ class BaseForecaster(nn.Module):
         hint = torch.as_tensor(0 if season is None else season, device=x.device).expand(len(x))
         reach = self.reach(hint)
         farthest = self._farthest if torch.compiler.is_compiling() else int(reach.max())  # a graph has fixed sizes
-        padding = max(0, config.lookback - x.shape[1])
+        length, padding = x.shape[1], max(0, config.lookback - x.shape[1])
         longer = F.pad(x.masked_fill(~mask, torch.nan), (0, 0, padding, 0), value=torch.nan)
-        x, mask = x[:, -farthest:], mask[:, -farthest:]
+        x, mask = (F.pad(tensor[:, -farthest:], (0, 0, padding, 0)) for tensor in (x, mask))
         mask = mask & (torch.arange(x.shape[1], 0, -1, device=x.device) <= reach[:, None])[..., None]
-        x = F.pad(x.masked_fill(~mask, 0.0), (0, 0, padding, 0))
-        mask = F.pad(mask, (0, 0, padding, 0))
+        x = x.masked_fill(~mask, 0.0)
         location, scale = location_scale(x, mask, unit_of_windows(x, mask))
         x = ((x - location) / scale).masked_fill(~mask, 0.0)
         longer = (longer - location) / scale
         rows, observed, longer = (rearrange(tensor, "b l c -> (b c) l") for tensor in (x, mask, longer))
         steps = math.ceil(horizon / P) * P
-        *of_series, trust = self._simple(rows, observed, longer, C, hint.repeat_interleave(C), steps, place)
+        *of_series, trust = self._simple(rows, observed, longer, length, C, hint.repeat_interleave(C), steps, place)
         simple, relative, features, unit, width = (rearrange(rows, "(b c) ... -> b c ...", c=C) for rows in of_series)
         x, mask = x[:, -config.lookback :], mask[:, -config.lookback :]
         values = torch.cat(
@@ -428,21 +427,23 @@ class BaseForecaster(nn.Module):
             return quantiles * reading.scale[:, None, :, None] + reading.location[:, None, :, None]
 
     def _simple(
-        self, x: Tensor, mask: Tensor, longer: Tensor, channels: int, hint: Tensor, horizon: int, place: Layout
-    ) -> tuple[Tensor, ...]:
+        self, x: Tensor, mask: Tensor, longer: Tensor, length: int, channels: int, hint: Tensor, horizon: int,
+        place: Layout,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
         """Forecasts [N, K, h], log errors [N, K, chunks], features [N, F], usual errors [N, 1] and [N, h], trust."""
         config = self.config
         observed = mask[:, -config.lookback :].to(x.dtype).mean(1, keepdim=True)
-        # Short histories: what lies before all of them costs time and says nothing.
-        if not torch.compiler.is_compiling():
-            begin = min(int(mask.to(torch.uint8).argmax(1).min()), max(0, x.shape[1] - 2 * max(self.origins)))
-            x, mask = x[:, begin:], mask[:, begin:]
+        # Short histories: what lies before all of them costs time and says nothing. A graph knows their length alone.
+        graph = torch.compiler.is_compiling()
+        begin = max(0, x.shape[1] - length) if graph else int(mask.to(torch.uint8).argmax(1).min())
+        begin = min(begin, max(0, x.shape[1] - 2 * max(self.origins)))
+        x, mask = x[:, begin:], mask[:, begin:]
         values, first, periods, strength = self._completed(x, mask, channels, hint)
         near = min(horizon, max(self.origins))
         # What was not observed is no truth: where a sensor has failed, its last value repeats and would look right.
         counted = values.masked_fill(~mask, torch.nan)
         truth = self._from_origins(counted, near)
-        related = self._related(values, mask, first, periods, strength, channels, horizon, place)
+        related = self._related(values, mask, first, length, periods, strength, channels, horizon, place)
         # One call for the forecast and for those from earlier origins, whose histories end earlier and begin later.
         if near == horizon:
             forecasts = self._tried(values, first, periods, hint, (0, *self.origins), horizon)
@@ -536,17 +537,20 @@ class BaseForecaster(nn.Module):
         return forecasts.clamp(-_BOUND, _BOUND).unflatten(0, (len(backs), -1))
 
     def _related(
-        self, values: Tensor, mask: Tensor, first: Tensor, periods: Tensor, strength: Tensor, channels: int,
-        horizon: int, place: Layout,
+        self, values: Tensor, mask: Tensor, first: Tensor, length: int, periods: Tensor, strength: Tensor,
+        channels: int, horizon: int, place: Layout,
     ) -> Tensor:  # fmt: skip
         """Regressions on neighbours and leaders from the end and from all origins, [1 + O, N, K, h]."""
         surplus = max(0, values.shape[1] - self.config.lookback)
         values, mask, first = values[:, surplus:], mask[:, surplus:], (first - surplus).clamp(min=0)
-        begin = first.view(-1, channels).amin(1).clamp(max=max(0, values.shape[1] - LEAST_STEPS))
+        latest = max(0, values.shape[1] - LEAST_STEPS)
+        begin = first.view(-1, channels).amin(1).clamp(max=latest)
         # Panels that begin at different steps are read apart, so that none depends on those beside it. In training,
         # where panels of a batch are about as long, that would cost time.
-        starts = [0] if self.training or torch.compiler.is_compiling() else begin.unique().tolist()
-        if starts == [0]:
+        start = 0 if self.training else min(max(0, values.shape[1] - length), latest)
+        starts = [start] if self.training or torch.compiler.is_compiling() else begin.unique().tolist()
+        if len(starts) == 1:
+            values, mask, first = values[:, starts[0] :], mask[:, starts[0] :], first - starts[0]
             return self._regressions(values, mask, first, periods, strength, channels, horizon, place.order)
         forecasts = values.new_empty(1 + len(self.origins), len(values), len(relations.NAMES), horizon)
         for start in starts:
