@@ -53,7 +53,7 @@ def neuralforecast(names: Names) -> None:
 def pretrained(names: Names) -> None:
     assert np.isfinite(names["months"]).all()
     assert names["intervals"].shape == (12, 2)
-    assert names["quantiles"].shape == (1, 100, 3, 9)
+    assert names["quantiles"].shape == (1, 48, 3, 9)
 
 
 def pretraining(names: Names) -> None:
