@@ -24,7 +24,6 @@ from mvpa_ts.forecasting.quantiles import quantiles_at
 from mvpa_ts.forecasting.series import check_names
 
 _COUNTS = {"n_windows": 1, "step_size": 1, "val_size": 0, "test_size": 1, "h": 1}  # and the least of each
-_ARGUMENTS = ("df", "val_df", "static_df", "futr_df")
 # What a call hands on to the models and to torch's DataLoader, and neither takes for something else.
 _HANDED_ON = {"random_seed", "explainer_config", *inspect.signature(torch.utils.data.DataLoader).parameters}
 _HANDED_ON -= {"dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "collate_fn", "drop_last"}
@@ -115,7 +114,7 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
     usual = {"id_col": "unique_id", "time_col": "ds", "target_col": "y"}
     columns = {name: given.get(name, getattr(host, name, column)) for name, column in usual.items()}
     _check_aliases(host, [*columns.values(), "cutoff"])
-    for argument in _ARGUMENTS:
+    for argument in ("df", "val_df", "static_df", "futr_df"):
         if isinstance(frame := given.get(argument), DataFrame):
             if not isinstance(frame, pd.DataFrame):
                 host.freq = in_one_unit(host.freq)

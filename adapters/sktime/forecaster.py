@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from mvpa_ts.forecasting.streaming import ForecastStream
     from mvpa_ts.windows import Series
 
-# Beyond the trained quantiles, so that a distribution has tails.
-_TAILS = (0.001, 0.01, 0.99, 0.999)
-
 
 class MVPAForecaster(DictOptions, Pretraining):
     """Multi-variate parallel attention for sktime: all columns of `y` are forecast together, with quantiles.
@@ -407,7 +404,7 @@ class MVPAForecaster(DictOptions, Pretraining):
         from mvpa_ts.adapters.sktime.distribution import QuantileDistribution
 
         # Without tails the distribution would end at the outermost quantile that was trained.
-        levels = sorted({*_TAILS, *self.fitted_.levels})
+        levels = sorted({0.001, 0.01, 0.99, 0.999, *self.fitted_.levels})
         index, quantiles = self._forecast(fh, X, levels)
         return QuantileDistribution.of(quantiles, levels, index, pd.Index(self._get_varnames()))
 

@@ -418,7 +418,7 @@ def _positions(dates: pd.DatetimeIndex, frequency: Any) -> np.ndarray | None:
     elif isinstance(frequency, (offsets.Day, offsets.Week)):
         count = _spans(days, pd.Timedelta(7 if isinstance(frequency, offsets.Week) else 1, "D"))
     elif isinstance(frequency, (offsets.MonthBegin, offsets.MonthEnd)):
-        count = _months(days)
+        count = days.to_period("M").asi8
     elif frequency is None:
         return None
     else:
@@ -439,13 +439,8 @@ def _positions_by_parts(dates: pd.DatetimeIndex, frequency: pd.DateOffset) -> np
     except (TypeError, ValueError):  # "the 5th day of a month" is no step
         return None
     if months and not span:
-        return _months(dates) // (months * frequency.n)
+        return dates.to_period("M").asi8 // (months * frequency.n)
     return None if months or not span else _spans(dates, span * frequency.n)
-
-
-def _months(days: pd.DatetimeIndex) -> np.ndarray:
-    """Months from January 1970 to that of each date."""
-    return np.asarray(12 * (days.year - 1970) + days.month - 1)
 
 
 def _spans(dates: pd.DatetimeIndex, span: pd.Timedelta) -> np.ndarray:

@@ -122,8 +122,7 @@ def _future(series: Series) -> Any:
 
     if series.features is None:
         return None
-    features = torch.tensor(series.features)
-    return features[:, None].expand(-1, series.values.shape[1], -1)
+    return torch.tensor(series.features)[:, None].expand(-1, series.values.shape[1], -1)
 
 
 def bounds_of_rows(bounded: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

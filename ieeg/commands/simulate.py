@@ -8,6 +8,7 @@ from typing import Any
 
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
 from mvpa_ts.ieeg.constants import counted
+from mvpa_ts.ieeg.simulation.simulate import Difficulty, simulate_cohort
 
 DESCRIPTION = """Write intracranial recordings of made-up subjects.
 
@@ -21,8 +22,6 @@ Examples: mvpformer simulate cohort --subjects 8 --hours 2 --channels 8,12
 
 def main(arguments: list[str]) -> None:
     """Write recordings of made-up subjects as SWEC folders or EDF files."""
-    from mvpa_ts.ieeg.simulation.simulate import Difficulty
-
     options = command_line().parse_args(arguments)
     written = write_cohort(
         options.out,
@@ -40,14 +39,11 @@ def main(arguments: list[str]) -> None:
         session=options.session,
         difficulty=Difficulty(**{field.name: getattr(options, field.name) for field in fields(Difficulty)}),
     )
-    recordings = counted(len(written), "recording")
-    print(f"{recordings} in {options.out}; next: mvpformer detect {options.out} -o results")
+    print(f"{counted(len(written), 'recording')} in {options.out}; next: mvpformer detect {options.out} -o results")
 
 
 def command_line() -> CommandParser:
     """The command's arguments."""
-    from mvpa_ts.ieeg.simulation.simulate import Difficulty
-
     parser = CommandParser("simulate", DESCRIPTION)
     parser.add_argument("out", type=Path, help="folder to write to; made if need be")
     parser.add_argument("--subjects", type=int, default=4, help="number of subjects, one recording each")
@@ -130,7 +126,6 @@ def write_cohort(
     from tqdm import tqdm
 
     from mvpa_ts.ieeg.recordings.swec import RATES
-    from mvpa_ts.ieeg.simulation.simulate import simulate_cohort
     from mvpa_ts.ieeg.simulation.writing import check_replaceable, write_edf, write_swec
 
     recordings = simulate_cohort(**cohort)

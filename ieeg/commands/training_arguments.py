@@ -16,7 +16,6 @@ SUBCOMMANDS = {
     "fit": f"fit {USAGE}",
     "validate": f"validate {USAGE.replace('[--ckpt_path last]', '--ckpt_path last')}",
 }
-_LISTS = ("--data.recordings", "--data.validation_recordings")
 
 
 def with_named_configs(arguments: Sequence[str], configs: Mapping[str, str]) -> list[str]:
@@ -49,7 +48,7 @@ def as_lists(arguments: Sequence[str]) -> list[str]:
     remaining = [*arguments]
     while remaining:
         option, equals, value = (argument := remaining.pop(0)).partition("=")
-        if option not in _LISTS:
+        if option not in ("--data.recordings", "--data.validation_recordings"):
             result.append(argument)
             continue
         names = [value] if equals else []

@@ -29,7 +29,6 @@ from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
 from mvpa_ts.ieeg.recordings.recording import Recording, Signal
 
 SFREQ = 2048.0
-_MARKS = str.maketrans("", "", "*#_")
 
 
 def clean_label(label: str) -> str:
@@ -40,7 +39,7 @@ def clean_label(label: str) -> str:
     >>> clean_label("RT2aA11#"), clean_label("F1*0Fa5")
     ('RT2aA11', 'F10Fa5')
     """
-    return label.translate(_MARKS).strip()
+    return label.translate(str.maketrans("", "", "*#_")).strip()
 
 
 def electrode_labels(root: str | Path, subject: int) -> list[str]:

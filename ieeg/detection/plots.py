@@ -24,16 +24,6 @@ from mvpa_ts.ieeg.recordings.channels import left_out_electrodes, natural_order,
 DETECTED, REFERENCE = RED, GREEN
 # Inches: text of 8 to 9 points can still be read where a page is 400 pixels wide.
 WIDTH = 5.5
-# Samples of a trace that are drawn at most; of more, the lowest and the highest of each stretch.
-MOST_SAMPLES = 20_000
-# Contacts of the longest strip or depth electrode in use; what has more is a grid.
-LONGEST_STRIP = 20
-# Contacts in a row of a grid, as of the usual ones with 8 × 8 and 4 × 8.
-GRID_COLUMNS = 8
-# Channels drawn at most; more cannot be told apart on a page.
-MAX_TRACES = 32
-# Channels that the map of an onset lists.
-LISTED = 8
 
 
 @styled
@@ -67,7 +57,8 @@ def plot_traces(
     first = int(np.searchsorted(segments.starts, onset, side="right")) - 1
     last = max(int(np.searchsorted(segments.starts, offset, side="left")), first + 1)
     signal, times = _stretch(segments, max(first, 0), last)
-    count = min(len(segments.channel_names), MAX_TRACES)
+    # More channels cannot be told apart on a page.
+    count = min(len(segments.channel_names), 32)
     rows = np.unique(np.linspace(0, len(segments.channel_names) - 1, count).round().astype(int))
     shown = signal[rows]
     # A percentile, as one artefact would flatten all other traces.
@@ -144,7 +135,7 @@ def plot_onset_map(onsets: OnsetMap, positions: Positions | None = None) -> Figu
     where = {plain_name(name): position for name, position in (positions or {}).items()}
     placed = bool(where) and all(plain_name(name) in where for name in onsets.channel_names)
     figure, axes = plt.subplots(1, 1 + placed, figsize=(WIDTH, 3.4), layout="constrained", squeeze=False)
-    axis, first = axes[0, 0], [row for row in onsets.ranked if np.isfinite(onsets.onsets[row])][:LISTED]
+    axis, first = axes[0, 0], [row for row in onsets.ranked if np.isfinite(onsets.onsets[row])][:8]
     measures = {"rise": onsets.rise, "epileptogenicity index": onsets.epileptogenicity}
     if onsets.scores is not None:
         measures["detector on this channel alone"] = onsets.scores
@@ -189,7 +180,8 @@ def _stretch(segments: Segments, first: int, last: int) -> tuple[npt.NDArray[np.
 
 def _envelope(times: Floats, values: npt.NDArray[np.float32]) -> tuple[Floats, Floats]:
     """The trace, or of a long one the lowest and the highest value of each stretch: no spike is lost."""
-    size = -(-2 * len(times) // MOST_SAMPLES)
+    # So many samples are drawn at most.
+    size = -(-2 * len(times) // 20_000)
     if size <= 2:
         return times, values.astype(np.float64)
     count = len(times) // size
@@ -224,7 +216,8 @@ def _contact_places(contacts: Mapping[str, Sequence[str]]) -> tuple[dict[str, tu
     for wire, names in contacts.items():
         numbers = {name: _place(name, names) for name in names}
         last = max(numbers.values())
-        columns = GRID_COLUMNS if last > LONGEST_STRIP else last
+        # The longest strip or depth electrode in use has 20; what has more is a grid, mostly of 8 × 8 or 4 × 8.
+        columns = 8 if last > 20 else last
         firsts[wire] = row
         for name, number in numbers.items():
             places[name] = ((number - 1) % columns + 1, row + (number - 1) // columns)

@@ -19,9 +19,6 @@ from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 
-# Length of the cross-fade between two pieces of the waveform: short beside 5 s, long beside a spike.
-FADE_SECONDS = 0.5
-
 
 @dataclass(frozen=True, repr=False)
 class Generated:
@@ -207,7 +204,8 @@ def _faded(segments: Segments, rows: NDArray[np.int64]) -> NDArray[np.float32]:
     size = segments.segment_samples
     # The next piece begins with what followed the piece before it and fades over, as a jump would look like an
     # artefact.
-    fade = round(FADE_SECONDS * segments.preprocessing.sfreq)
+    # Half a second is short beside the 5 s of a piece and long beside a spike.
+    fade = round(0.5 * segments.preprocessing.sfreq)
     rising = (0.5 - 0.5 * np.cos(np.pi * (np.arange(fade) + 0.5) / fade)).astype(np.float32)
     out = np.empty((len(segments.channel_names), len(rows) * size), np.float32)
     following: NDArray[np.float32] | None = None

@@ -14,7 +14,6 @@ from mvpa_ts.ieeg.constants import CLASSES, DEMO, DEMO_BASE, HUB_PREFIX, SAMPLIN
 from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
 from mvpa_ts.weights import CONFIG_NAME
 
-CARD_NAME = "README.md"
 # Field of config.json in the folder of a detector of several networks: how many there are.
 NETWORKS = "networks"
 # Field of config.json in the folder of a detector that has a linear part beside its networks; one network lacks it.
@@ -39,7 +38,7 @@ def write_card(config: MVPFormerConfig, weights: int, folder: str | Path) -> Non
     ...     (Path(folder) / "README.md").read_text().splitlines()[8]
     '# MVPFormer, 278,642 weights'
     """
-    path = Path(folder) / CARD_NAME
+    path = Path(folder) / "README.md"
     # A card that somebody wrote by hand says what no program can know, so it is never replaced.
     if path.exists() and _CARD_MARK not in path.read_text(encoding="utf-8", errors="replace"):
         return

@@ -12,8 +12,6 @@ from torch.nn import functional as F
 
 from mvpa_ts.attention.functional import merged_mask
 
-_ROTARY_BASE = 10_000.0
-
 
 def cantor_pairing(segment: Tensor, channel: Tensor) -> Tensor:
     """One number for a pair of numbers, (t + c)(t + c + 1)/2 + c; no two pairs share one.
@@ -105,7 +103,7 @@ class RotaryAttention(nn.Module):
             channel = (channel - real.any(1).int().argmax(1).view(-1, 1, 1)).clamp(min=0)
         position = rearrange(cantor_pairing(segment, channel), "b t c -> b 1 (t c) 1")
         exponent = torch.arange(0, self.head_dim, 2, device=device, dtype=torch.float32) / self.head_dim
-        return position * _ROTARY_BASE**-exponent
+        return position * 10_000.0**-exponent
 
 
 def _rotate(x: Tensor, angle: Tensor) -> Tensor:

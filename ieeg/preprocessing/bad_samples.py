@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-# A channel that repeats one value for so long is disconnected, clipped or filled up; amplifier noise never does.
-FLAT_SECONDS = 0.25
 # A volt: more than any amplifier of electrodes gives, so such a sample is a fault of the file or of its unit.
 MAX_UV = 1e6
 # Reach of the signal that bridges a bad stretch before a filter.
@@ -15,7 +13,8 @@ BRIDGE_SECONDS = 5.0
 
 def flat_run(sfreq: float) -> int:
     """Samples that a flat stretch has at least."""
-    return max(round(FLAT_SECONDS * sfreq), 2)
+    # A channel that repeats one value for so long is disconnected, clipped or filled up; amplifier noise never does.
+    return max(round(0.25 * sfreq), 2)
 
 
 def bad_samples(x: NDArray[np.floating], run: int) -> NDArray[np.bool_] | None:

@@ -15,8 +15,6 @@ from mvpa_ts.ieeg.preprocessing.bad_samples import BRIDGE_SECONDS, bad_samples, 
 from mvpa_ts.ieeg.recordings.recording import Recording
 
 LINE_FREQUENCIES = (50.0, 60.0)
-# Power at the line over the power beside it, median over channels, from which on "auto" sets a notch (6 dB).
-LINE_RATIO = 4.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,10 +91,6 @@ class Preprocessing:
         return self if self.notch != "auto" else dataclasses.replace(self, notch=line_frequency(recording))
 
 
-# Amplifiers take away slower waves as a rule; of a higher one the model misses theta.
-HIGHEST_HIGHPASS = 3.0
-
-
 def default_preprocessing(recording: Recording) -> Preprocessing:
     """Everything for a raw recording, only the rate for one that is filtered and referenced already, as in SWEC.
 
@@ -115,7 +109,8 @@ def warn_of_low_rate(recording: Recording, preprocessing: Preprocessing) -> None
     low, high = preprocessing.band
     highest, lowest = recording.sfreq / 2, recording.metadata.get("highpass", 0.0)
     lowpass = recording.metadata.get("lowpass", highest)
-    if lowpass < min(high, highest) or lowest > HIGHEST_HIGHPASS:
+    # Amplifiers take away slower waves than 3 Hz as a rule; of a higher high-pass the model misses theta.
+    if lowpass < min(high, highest) or lowest > 3.0:
         recording.warn(
             f"recordings that were filtered to {lowest:g} to {lowpass:g} Hz, as their headers say of some channels or "
             f"all, lack a part of the band of preprocessing, {low:g} to {high:g} Hz: a model that learned from the "
@@ -179,4 +174,5 @@ def line_frequency(recording: Recording) -> float | None:
             floor = np.maximum(np.median(power[:, beside], axis=1), 1e-12)
             ratios[line] = float(np.median(power[:, away <= 1].max(1) / floor))
     best = max(ratios, key=ratios.__getitem__, default=None)
-    return best if best is not None and ratios[best] >= LINE_RATIO else None
+    # A notch is set from 6 dB over what is beside the line, in the median over channels.
+    return best if best is not None and ratios[best] >= 4.0 else None

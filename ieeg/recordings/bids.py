@@ -252,8 +252,7 @@ def bids_root(path: Path) -> Path | None:
 
 def stated_filters(table: Path, sfreq: float) -> dict[str, float]:
     """Narrowest filters of brain channels by a channels.tsv, as MNE calls them; none where it states none (Hz)."""
-    kinds = {"SEEG", "ECOG", "DBS", "EEG"}
-    rows = [row for row in read_tsv(table, ("type",)) if row["type"].upper() in kinds]
+    rows = [row for row in read_tsv(table, ("type",)) if row["type"].upper() in ("SEEG", "ECOG", "DBS", "EEG")]
     highpass = [value for row in rows if 0 < (value := _number(row.get("low_cutoff"))) < math.inf]
     lowpass = [value for row in rows if 0 < (value := _number(row.get("high_cutoff"))) < 0.49 * sfreq]
     return {key: pick(of) for key, pick, of in (("highpass", max, highpass), ("lowpass", min, lowpass)) if of}

@@ -59,9 +59,7 @@ def check_brainvision(path: Path, truncated: str = "error") -> list[str]:
     """
     header = Header(path)
     if "brain" not in header.text.partition("\n")[0].lower():
-        raise ValueError(
-            f"{path} cannot be read: truncated, damaged or not what its name says (no header of BrainVision)"
-        )
+        raise guards.damaged(path, "no header of BrainVision")
     _check_names_of_files(header)
     channels, interval = _channels_and_interval(header)
     data = _data_file(header)

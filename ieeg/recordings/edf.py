@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mvpa_ts.checks import warn
-from mvpa_ts.ieeg.recordings.guards import MAX_RATE, READ_ALL_THE_SAME, warn_left_out
+from mvpa_ts.ieeg.recordings.guards import MAX_RATE, READ_ALL_THE_SAME, check_size, warn_left_out
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -78,10 +78,7 @@ def read_header(path: Path) -> Header:
 
 def _text(field: bytes) -> str:
     """A field of the header, some of which are in UTF-8, or padded with zeros in place of spaces."""
-    try:
-        return field.decode("utf-8").strip("\0 ")
-    except UnicodeDecodeError:
-        return field.decode("latin-1").strip("\0 ")
+    return in_utf8(field.decode("latin-1")).strip("\0 ")
 
 
 def in_utf8(text: str) -> str:
@@ -125,12 +122,7 @@ def check_edf(path: Path, truncated: str = "error") -> Header:
         raise ValueError(f"{path} is damaged: a physical minimum or maximum is not a finite number")
     # -1 is allowed: an amplifier that was switched off never wrote the number.
     if header.records >= 0 and truncated != "read":
-        expected = header.size + header.records * record
-        if size < expected:
-            raise ValueError(
-                f"{path} is truncated: its header promises {header.records} records, {expected} bytes, and it has "
-                f"{size}. {READ_ALL_THE_SAME}"
-            )
+        check_size(path, header.size + header.records * record, f"{header.records} records", f". {READ_ALL_THE_SAME}")
     if size < header.size + record:
         raise ValueError(f"{path} is truncated: it holds no whole record of {record} bytes after its header")
     # Some writers say "EDF+C" and pause all the same.

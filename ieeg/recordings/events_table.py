@@ -35,8 +35,6 @@ CHANNEL_COLUMNS = ("channel", "channels")
 LONG_SECONDS = 600.0
 # If all seizures of a table are shorter, it may be in minutes.
 SHORT_SECONDS = 3.0
-# As an onset, this is a date of after 2001: no recording lasts so long.
-_A_DATE = 1e9
 
 
 def read_seizures(
@@ -198,7 +196,8 @@ def check_times(
     ]
     for column, wrong in (("onset", outside), ("duration", long)):
         likely = [unit for unit, scale in units.items() if wrong and max(wrong) / scale <= duration]
-        if not likely and column == "onset" and min(wrong, default=0.0) >= _A_DATE:
+        # As an onset, this is a date of after 2001: no recording lasts so long.
+        if not likely and column == "onset" and min(wrong, default=0.0) >= 1e9:
             likely.append("seconds since 1970")
         # Eleven days are a table of another recording, not of microseconds.
         if not likely and wrong and min(wrong) >= 1e6 >= max(wrong) / duration:
@@ -269,10 +268,6 @@ def warn_of_other_seizures(
         warn_left_out(f"{table} is believed, and {problem}")
 
 
-# BIDS hides a date by moving it before 1925; the standard's own reader wants a date and not "n/a".
-_HIDDEN_DATE = "1900-01-01 00:00:00"
-
-
 def write_events(
     path: str | Path,
     events: Intervals,
@@ -313,7 +308,8 @@ def write_events(
     if not events and background:
         rows.append((0.0, duration, "bckg", "n/a"))
     # A date of recording can identify a patient, so it is only written where it is asked for.
-    date = _HIDDEN_DATE if start is None else f"{start:%Y-%m-%d %H:%M:%S}"
+    # BIDS hides a date by moving it before 1925; the standard's own reader wants a date and not "n/a".
+    date = "1900-01-01 00:00:00" if start is None else f"{start:%Y-%m-%d %H:%M:%S}"
     lines = ["\t".join(COLUMNS)]
     lines += [
         f"{onset:.3f}\t{length:.3f}\t{kind}\t{confidence}\tall\t{date}\t{duration:.3f}"

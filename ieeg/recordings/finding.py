@@ -28,8 +28,6 @@ _FOLDERS = (".mff", ".mefd")
 # Tables of any program, and what follows the recording's name in those of its seizures and channels.
 _TABLE = re.compile(r"\.(?:tsv|csv|txt|xlsx?|ods|csv_bi|tse|tse_bi|lbl|lbl_bi|xml|ann|seizures)(?:\.gz)?$")
 _NAMES = {"events.tsv": ".*(?:event|annot|seiz|sz|mark|label)", "channels.tsv": ".*channel"}
-# Folders of a BIDS data set that may hold other copies of its recordings, or files of none.
-NOT_BIDS_DATA = {"derivatives", "sourcedata", "code", "stimuli"}
 
 
 def find_recordings(folder: str | os.PathLike[str]) -> list[Path]:
@@ -101,7 +99,8 @@ def _folders(folder: Path) -> Iterator[tuple[Path, set[str]]]:
     inside = os.path.realpath(folder)
     linked: set[str] = set()
     for parent, folders, files in os.walk(folder, followlinks=True):
-        others = NOT_BIDS_DATA if "dataset_description.json" in files else set()
+        # Folders of a BIDS data set that may hold other copies of its recordings, or files of none.
+        others = {"derivatives", "sourcedata", "code", "stimuli"} if "dataset_description.json" in files else set()
         yield Path(parent), {name for name in (*files, *folders) if not name.startswith(".")}
         for name in sorted(folders):
             path = os.path.join(parent, name)

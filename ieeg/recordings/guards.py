@@ -85,10 +85,10 @@ def check_once(path: Path, columns: Sequence[str]) -> None:
         raise ValueError(f"{path} has the column {twice[0]!r} more than once: rename one of them")
 
 
-def check_size(path: Path, needed: int, what: str) -> None:
+def check_size(path: Path, needed: int, what: str, advice: str = "") -> None:
     """Raise a ValueError where a file is shorter than its header says."""
     if (size := os.path.getsize(path)) < needed:
-        raise ValueError(f"{path} is truncated: its header promises {what}, {needed} bytes, and it has {size}")
+        raise ValueError(f"{path} is truncated: its header promises {what}, {needed} bytes, and it has {size}{advice}")
 
 
 def damaged(path: Path, why: str) -> ValueError:

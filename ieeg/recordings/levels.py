@@ -13,8 +13,6 @@ from mvpa_ts.ieeg.constants import readable
 
 # Clinical iEEG has some 10 to 500 µV; volts read as microvolts give 1e-4, the reverse 1e8, a gain of 100 some 1e4.
 PLAUSIBLE_UV = (0.5, 2000.0)
-# Share of a signal's variance that is left of it after a median reference, if all channels hold the same.
-SAME_SHARE = 1e-6
 # Power of the differences of neighbouring samples by the signal's: 2 for white noise, far below 1 for a brain.
 WHITE_RATIO, WHITE_UV = 1.5, 100.0
 # Pieces of a second, spread over the recording, by whose levels a change of gain is found.
@@ -22,14 +20,6 @@ PIECES = 48
 # By how much the level changes that is told; outside of seizures that of public recordings changes by 5 at most.
 CHANGE = 8.0
 CHANGES = "the standard deviation of channels changes"
-# Share of a channel's variance that another, scaled, does not explain; neighbours on an electrode differ by 0.005.
-COPY_SHARE = 1e-4
-
-
-# Share of a channel's samples at its largest or smallest value from which on it is cut off; iEEG has a few in 10,000.
-CUT_SHARE = 0.01
-# Different values that a channel has at least in 2,000 samples.
-LEAST_VALUES = 16
 
 
 class Readable(Protocol):
@@ -86,7 +76,8 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
             )
     _warn_of_steps(recording, names, x)
     at = np.isfinite(x).any(0)  # a sample that all channels lack has no median
-    if len(x) > 1 and np.nanvar(x[:, at] - np.nanmedian(x[:, at], axis=0)) < SAME_SHARE * level**2:
+    # No more is left of the variance after a median reference, if all channels hold the same.
+    if len(x) > 1 and np.nanvar(x[:, at] - np.nanmedian(x[:, at], axis=0)) < 1e-6 * level**2:
         recording.warn(
             f"{recording.name}: all {len(x)} channels hold the same signal, of which a median reference leaves nothing",
         )
@@ -103,14 +94,16 @@ def _warn_of_steps(recording: Readable, names: Sequence[str], x: NDArray[np.floa
     cut, coarse = [], []
     for name, row in zip(names, x, strict=True):
         row = row[np.isfinite(row)]
-        if (count := len(np.unique(row[:2000]))) < min(LEAST_VALUES, len(row)):
+        # A signal that is not coarse has at least so many values in 2,000 samples.
+        if (count := len(np.unique(row[:2000]))) < min(16, len(row)):
             coarse.append(f"{name} ({count} values)")
             continue
         low, high = row.min(), row.max()
         for end, distance in ((high, high - row), (low, row - low)):
             share = float((distance == 0.0).mean())
             # A wave lingers at its end too, but as much just before it.
-            if share > max(CUT_SHARE, float((distance < 0.05 * (high - low)).mean()) - share):
+            # Signals that are not cut off have a few in 10,000 of their samples there.
+            if share > max(0.01, float((distance < 0.05 * (high - low)).mean()) - share):
                 cut.append(f"{name} ({share:.0%} of its samples are {readable(end)} µV)")
                 break
     if cut:
@@ -196,7 +189,8 @@ def _copies(x: NDArray[np.float64]) -> list[tuple[int, int]]:
     x = np.nan_to_num(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300))
     pairs = []
     for start in range(0, len(x), 256):
-        alike = 1.0 - (x[start : start + 256] @ x.T) ** 2 < COPY_SHARE
+        # The share of its variance that another, scaled, does not explain; of neighbours on an electrode it is 0.005.
+        alike = 1.0 - (x[start : start + 256] @ x.T) ** 2 < 1e-4
         for row in np.flatnonzero(alike.sum(1) > 1).tolist():
             first = int(alike[row].argmax())
             if first < start + row:

@@ -21,9 +21,6 @@ from mvpa_ts.checks import warn
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.recordings.swec import SwecSource, prefix_of
 
-# Share by which a recording's length may differ from the table, which rounds to a tenth of an hour.
-HOURS_OFF = 0.01
-
 
 @dataclass(frozen=True)
 class SwecSubject:
@@ -96,7 +93,8 @@ def swec_differences(recording: Recording) -> list[str]:
         if value != expected
     ]
     # Too long is a sign as well: parts of another recording may lie in the folder.
-    if whole and abs(hours / stated.hours - 1) > HOURS_OFF:
+    # The table rounds to a tenth of an hour, so a hundredth may be missing.
+    if whole and abs(hours / stated.hours - 1) > 0.01:
         short = "short" if hours < stated.hours else "long"
         differences.append(f"{recording.subject} has {hours:.4g} h, too {short}: the data set {stated.hours:g}")
     return differences

@@ -286,8 +286,7 @@ def _pooled(people: Sequence[SubjectResult]) -> dict[str, Callable[[npt.NDArray[
         for prefix, unit in (("event", "events"), ("segment", "segments"), ("second", "seconds"))
         for name in ("sensitivity", "precision", "f1", "specificity")
     }
-    for name in ("false_positives_per_hour", "false_positives_per_day"):
-        measures[name] = score("events", name)
+    measures |= {name: score("events", name) for name in ("false_positives_per_hour", "false_positives_per_day")}
     return {**measures, "kappa_whole": score("segments", "kappa")}
 
 

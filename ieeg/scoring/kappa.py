@@ -165,8 +165,7 @@ def sampled_kappa(
     defined = values[~np.isnan(values)]
     low, high = np.percentile(defined, [2.5, 97.5]).tolist() if defined.size else (math.nan, math.nan)
     prevalence = float(truth[chosen].mean())
-    whole = kappa_interval(truth, positive)
-    return KappaEstimate(values, prevalence, undefined, scheme, low, high, *whole)
+    return KappaEstimate(values, prevalence, undefined, scheme, low, high, *kappa_interval(truth, positive))
 
 
 def landis_koch(kappa: float) -> str:

@@ -18,10 +18,6 @@ from mvpa_ts.ieeg.scoring.words import MIN_HOURS, MIN_SUBJECTS
 # Columns of the two kappas, the paper's first, and what they are of.
 KINDS = {"kappa_episodic": "post-processed decisions", "kappa": "raw decisions"}
 
-# A subject is marked where seizures are more than so many times as frequent in stratified draws as in the recording.
-# Rounding to whole segments alone makes them 4/3 times as frequent at most.
-RAISED = 1.5
-
 
 @styled
 def plot_kappas(report: CohortReport) -> Figure:
@@ -43,7 +39,8 @@ def plot_kappas(report: CohortReport) -> Figure:
         error = np.nan_to_num(np.clip(np.stack([middle - low, high - middle]), 0, None))
         axis.errorbar(places + shift, middle, error, fmt="o", markersize=3, capsize=2, label=label)
     # Kappa depends on how frequent seizures are, so these circles must not be compared with the others.
-    raised = (table["prevalence_stratified"] > RAISED * table["prevalence"]).to_numpy(bool)
+    # Rounding to whole segments alone makes seizures at most 4/3 times as frequent in stratified draws.
+    raised = (table["prevalence_stratified"] > 1.5 * table["prevalence"]).to_numpy(bool)
     if raised.any():
         values, label = table["kappa_stratified"][raised], "not comparable: seizures made more frequent"
         axis.plot(places[raised] + 0.2, values, "o", color=GREEN, markerfacecolor="white", markersize=4, label=label)

@@ -36,12 +36,11 @@ def in_words(results: Sequence[SubjectResult]) -> tuple[str, ...]:
     """What was found in all subjects together, whether the model knew them, and what is too little to tell."""
     events = Scores.pooled(result.events for result in results)
     delays = [delay for result in results for delay in result.online.delays if not math.isnan(delay)]
-    first = (
+    sentences = [
         f"Found {events.true_positives} of {counted(events.reference, 'seizure')}, "
         f"{counted(events.false_positives, 'false detection')} in {length(events.hours)}"
         f"{f', median delay {np.median(delays):.0f} s' if delays else ''}."
-    )
-    sentences = [first]
+    ]
     if events.reference:
         seconds = Scores.pooled(result.seconds for result in results)
         sentences.append(

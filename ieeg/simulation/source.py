@@ -18,7 +18,6 @@ from mvpa_ts.ieeg.recordings.recording import Interval, Signal
 from mvpa_ts.ieeg.simulation import epileptor
 from mvpa_ts.ieeg.simulation.subject import NODES, Difficulty, Traits
 
-_MODEL_TIME = 3000.0  # longest seizure in model time; a longer one runs more slowly
 _BLOCK_SECONDS = 16.0
 # Standard deviations of the background.
 _RHYTHM_AMPLITUDE, _MUSCLE_AMPLITUDE, _POP_AMPLITUDE, _SPIKE_AMPLITUDE = (0.8, 2.5), (0.3, 2.0), (5.0, 20.0), (2.0, 6.0)
@@ -60,8 +59,7 @@ class SimulatedSource:
         self.sfreq, self.num_channels, self.difficulty = sfreq, num_channels, difficulty
         self._key = (seed, zlib.crc32(subject.encode()), session)
         # Without the session, so that all recordings of a subject share its background and its seizures.
-        traits = np.random.default_rng([*self._key[:2], 1])
-        self._traits = Traits.draw(traits, num_channels, difficulty)
+        self._traits = Traits.draw(np.random.default_rng([*self._key[:2], 1]), num_channels, difficulty)
         self.seizures = self._place_seizures(duration, num_seizures)
         self._events = self._place_events(duration)
         self._starts = np.array([event.start for event in self._events])
@@ -189,7 +187,8 @@ class SimulatedSource:
 
     def _integrate(self, lengths: NDArray[np.float64], rng: np.random.Generator) -> list[Signal]:
         """Field potentials of seizures this long (s), at the recording's rate, unit variance while they discharge."""
-        model_time = np.minimum(lengths * self._traits.speed * rng.uniform(0.9, 1.1, len(lengths)), _MODEL_TIME)
+        # A seizure that is longer in model time runs more slowly.
+        model_time = np.minimum(lengths * self._traits.speed * rng.uniform(0.9, 1.1, len(lengths)), 3000.0)
         tau0 = model_time / epileptor.DURATION
         pairs = (len(lengths), 2)
         x0 = np.concatenate([rng.uniform(-1.7, -1.55, pairs), rng.uniform(-2.3, -1.8, pairs)], 1)
@@ -199,8 +198,7 @@ class SimulatedSource:
         for i, length in enumerate(lengths):
             onset, offset = epileptor.discharges(activity[:, i])
             samples = np.linspace(onset, offset, round(length * self.sfreq))
-            nearest = np.arange(steps)
-            wave = np.stack([np.interp(samples, nearest, potential[:, i, k]) for k in range(NODES)])
+            wave = np.stack([np.interp(samples, np.arange(steps), potential[:, i, k]) for k in range(NODES)])
             # What an amplifier leaves of the shift between rest and seizure.
             sections = scipy_signal.butter(1, 0.5, "highpass", fs=self.sfreq, output="sos")
             wave = scipy_signal.sosfiltfilt(sections, wave - wave[:, :1], axis=1)

@@ -15,7 +15,6 @@ from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
 from mvpa_ts.ieeg.recordings.swec import RATES, SEIZURES, SIGNAL
 
-CHUNK_SECONDS = 180
 Progress = Callable[[int], object]
 
 
@@ -73,10 +72,11 @@ def write_swec(
     if recording.preprocessed:
         settings = Preprocessing(sfreq=rate, band=None, notch=None, reference=None)
     stream = PreprocessedSignal(recording, settings)
-    channels, chunk = len(stream.channel_names), int(CHUNK_SECONDS * rate)
+    channels, chunk = len(stream.channel_names), int(180 * rate)  # of 3 minutes
     part_samples = max(round(part_hours * 3600 * rate), 1)
     bounds = [*range(0, stream.num_samples, part_samples), stream.num_samples]
 
+    attributes = {"sampling_rate": int(rate), "patient": subject, "channels": channels}
     # Made beside the target and renamed at the end: a subject's folder is whole or not there.
     partial = target.with_name(f".{subject}.partial")
     # Of a run that was killed.
@@ -86,7 +86,7 @@ def write_swec(
     parts = [*zip(names, bounds, bounds[1:], strict=False)]
     for name, start, stop in parts:
         with h5py.File(partial / name, "w") as file:
-            _describe(file, rate, subject, channels)
+            file.attrs.update(attributes)
             dataset = file.create_dataset(
                 SIGNAL,
                 (channels, stop - start),
@@ -107,7 +107,7 @@ def write_swec(
     for name, start, stop in parts:
         layout[:, start:stop] = h5py.VirtualSource(name, SIGNAL, (channels, stop - start))
     with h5py.File(partial / f"{subject}_total.h5", "w", libver="latest") as file:
-        _describe(file, rate, subject, channels)
+        file.attrs.update(attributes)
         file.create_virtual_dataset(SIGNAL, layout)
         file["info/files"] = np.array(names, dtype=h5py.string_dtype())
         table = np.array([*recording.seizures], [("onsets", "f8"), ("offsets", "f8")])
@@ -131,10 +131,6 @@ def check_replaceable(target: Path) -> None:
             f"{target} holds more than a recording of the SWEC layout ({', '.join(others[:3])}) and is not replaced: "
             "move that away, or write elsewhere"
         )
-
-
-def _describe(file: object, rate: float, subject: str, channels: int) -> None:
-    file.attrs.update(sampling_rate=int(rate), patient=subject, channels=channels)  # type: ignore[attr-defined]
 
 
 def write_edf(recording: AnyRecording, path: str | Path) -> Path:

@@ -13,9 +13,6 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from mvpa_ts.weights import check_finite
 
-# Ending of a checkpoint that is being written; one that a killed run left is overwritten by the next.
-PARTIAL = ".part"
-
 
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Checkpoints on a local disk: the previous one stays until the next is complete, and no pickle is ever run.
@@ -41,7 +38,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         check_finite(checkpoint.get("state_dict", {}), f"the checkpoint for {path}, which was not written,")
         path.parent.mkdir(parents=True, exist_ok=True)
         # Beside the checkpoint, since a rename is only whole within one file system.
-        partial = path.with_name(path.name + PARTIAL)
+        # One that a killed run left is overwritten by the next.
+        partial = path.with_name(path.name + ".part")
         try:
             with partial.open("wb") as file:
                 torch.save(checkpoint, file)

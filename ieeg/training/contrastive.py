@@ -89,8 +89,7 @@ class Pool:
         total = len(self.embeddings)
         if size >= total:
             return self
-        device = self.embeddings.device
-        rows = torch.randperm(total, device=device, generator=generator)[:size].sort().values
+        rows = torch.randperm(total, device=self.embeddings.device, generator=generator)[:size].sort().values
         # Rows are sorted, so each span's share of the sample is a stretch of it and its count says enough.
         span = torch.searchsorted(self.counts.cumsum(0), rows, right=True)
         return Pool(self.embeddings[rows], torch.bincount(span, minlength=len(self.counts)), self.spans)

@@ -23,9 +23,6 @@ from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 _COLUMNS = ("attention.query", "attention.key", "attention.value", "attention.time_key", "attention.channel_key")
 _PLAN: dict[str, ParallelStyle] = {name: ColwiseParallel() for name in (*_COLUMNS, "mlp.gate", "mlp.up")}
 _PLAN |= {name: RowwiseParallel() for name in ("attention.output", "mlp.down")}
-# What a training calls beside the model itself; weights outside of the blocks are gathered for them too.
-_METHODS = ("encode", "encode_onward", "decode", "predict", "classify")
-_BIASES = ("content_bias", "time_bias", "channel_bias")
 
 
 def parallelize(model: MVPFormer, mesh: DeviceMesh, *, precision: MixedPrecisionPolicy | None = None) -> MVPFormer:
@@ -71,7 +68,8 @@ def parallelize(model: MVPFormer, mesh: DeviceMesh, *, precision: MixedPrecision
     if "data" in axes:
         for module in (*model.stack.blocks, model):
             fully_shard(module, mesh=mesh["data"], mp_policy=precision or MixedPrecisionPolicy())
-        for method in _METHODS:
+        # A training calls these beside the model itself; weights outside of the blocks are gathered for them too.
+        for method in ("encode", "encode_onward", "decode", "predict", "classify"):
             register_fsdp_forward_method(model, method)
     return model
 
@@ -88,7 +86,7 @@ def divide_heads(model: MVPFormer, mesh: DeviceMesh) -> None:
     for block in model.stack.blocks:
         parallelize_module(block, mesh, _PLAN)
         attention: Any = block.attention
-        for name in _BIASES:
+        for name in ("content_bias", "time_bias", "channel_bias"):
             # One bias a head: it must lie where its head is.
             bias = distribute_tensor(getattr(attention, name).detach(), mesh, [Shard(0)])
             setattr(attention, name, nn.Parameter(bias))

@@ -68,8 +68,7 @@ class Augmentation:
         B, L = x.shape[:2]
         knots = self.warp * torch.randn(B, 1, 6, generator=generator)
         speed = torch.exp(F.interpolate(knots, size=L, mode="linear", align_corners=True)[:, 0])
-        steps = torch.arange(L)
-        inside = steps < lengths[:, None]
+        inside = torch.arange(L) < lengths[:, None]
         travelled = (speed * inside).cumsum(1)
         share = (travelled - travelled[:, :1]) / (travelled[:, -1:] - travelled[:, :1]).clamp(min=1e-6)
         cut = self.crop * torch.rand(B, 2, generator=generator) / 2

@@ -17,7 +17,6 @@ from mvpa_ts.forecasting.pretrained.seasons import week_of
 
 FEWEST, MOST = 5, 12  # cycles of history: older ones tell less of the next
 _FIRST = 2  # cycles whose mean is the first to be tried
-_MINUTES = 1440  # of a day
 _READ = 512 // 4  # steps of a cycle that the network sees four times
 
 
@@ -25,7 +24,7 @@ def cycles_of(season: int) -> tuple[int, ...]:
     """Steps of the day and of the week, as the told season implies them, where the network cannot see four of them."""
     if week := week_of(season):
         return (week,) if week > _READ else ()
-    if season > 24 and _MINUTES % season == 0:
+    if season > 24 and 24 * 60 % season == 0:
         return (season, 7 * season) if season > _READ else (7 * season,)
     return ()
 

@@ -45,8 +45,6 @@ NAMES = ("base", "small")
 """Names of the forecasters that the package holds."""
 _MOST_READ = 2048  # windows times series that finetuning keeps in memory: 20 kB each
 _WINDOWS, _MOST_TRAINED = 16, 512  # windows of a finetuning step, and windows times series at most
-_LONGEST_TRAINED = 64  # steps of a forecast that finetuning looks at
-_CARD = "README.md"
 
 
 def load_base(name: str | Path = "base") -> BaseForecaster:
@@ -94,7 +92,7 @@ def save_base(
 
     Raises ValueError where a weight is not finite, or too large for half precision.
     """
-    texts = {**({_CARD: card} if card else {}), **(beside or {})}
+    texts = {**({"README.md": card} if card else {}), **(beside or {})}
     save_model(copy.deepcopy(network).half(), asdict(network.config), folder, beside=texts)
 
 
@@ -343,7 +341,8 @@ def finetuned(
         Training diverged.
     """
     network = copy.deepcopy(network)
-    horizon = min(horizon, _LONGEST_TRAINED)
+    # Finetuning looks at no more steps of a forecast.
+    horizon = min(horizon, 64)
     earliest, latest = min(LEAST_STEPS, len(values) - horizon), len(values) - horizon
     if earliest < 4:
         raise ValueError(f"a panel to train on must have at least {horizon + 4} rows, horizon + 4, got {len(values)}")
