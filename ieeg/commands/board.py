@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 from mvpa_ts.checks import warn
@@ -57,8 +58,16 @@ def main(arguments: list[str]) -> None:
             if len(ADDED) == count:
                 raise CommandError(f"--add: {file} adds no detector: call add_detector in it")
         detectors = detectors_at_hand(options.model)  # what cannot be one is said before hours of reading
-        recordings = [read_recording(file, **common.reading_options(options)) for file in files]
+        recordings, damaged = [], {}
+        for file in files:
+            try:
+                recordings.append(read_recording(file, **common.reading_options(options)))
+            except (ValueError, OSError) as error:
+                damaged[str(file)] = f"cannot be read: {error}"
+        if damaged and not recordings:
+            raise CommandError(next(iter(damaged.values())))
         result = board(recordings, detectors)
+        result = replace(result, left_out={**result.left_out, **damaged})
     finally:
         ADDED.clear()
         ADDED.update(before)
@@ -71,6 +80,8 @@ def main(arguments: list[str]) -> None:
         for name, reason in reasons.items():
             print(f"{name}: {reason}")
     print(f"see {options.output}")
+    if damaged:
+        raise CommandError(f"{len(damaged)} of {len(files)} recordings cannot be read: {', '.join(sorted(damaged))}")
     common.refuse_unread(files_of)
 
 

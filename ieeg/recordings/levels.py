@@ -45,8 +45,7 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
     So many `pieces` are read to find a change; few where each costs much.
     """
     # From the middle, as electrodes are often connected late.
-    middle, half = recording.num_samples // 2, int(5 * recording.sfreq)
-    x = recording.read(max(middle - half, 0), min(middle + half + 1, recording.num_samples)).astype(np.float64)
+    x = _ten_seconds(recording, 0.5)
     deviations = _deviations(x)
     alive = deviations > 0
     _warn_of_changes(recording, pieces)
@@ -60,7 +59,9 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
         problem = f"the channels' median standard deviation is {readable(level)} µV, {usual}"
         recording.warn(f"{recording.name}: {problem}: is the unit right?")
     names = [name for name, usable in zip(recording.channel_names, alive, strict=True) if usable]
-    white = (deviations > WHITE_UV) & (np.nanvar(np.diff(x), axis=1) > WHITE_RATIO * deviations**2)
+    white = _are_white(x)
+    for share in (0.25, 0.75):  # muscles are white for a while, a loose electrode always
+        white = white & _are_white(_ten_seconds(recording, share)[alive]) if white.any() else white
     if plausible and white.any():
         noisy = [f"{names[i]} ({readable(deviations[i])} µV)" for i in np.flatnonzero(white)]
         recording.warn(f"{recording.name}: {listed(noisy)} are white noise ({usual}): is an electrode connected?")
@@ -88,6 +89,20 @@ def warn_if_implausible(recording: Readable, pieces: int = PIECES) -> None:
             f"{recording.name}: channels hold the same signal as another one, if with another gain: {listed(pairs)}; "
             "one signal counts twice. Leave the copies out (--channels, or mark them bad)",
         )
+
+
+def _ten_seconds(recording: Readable, share: float) -> NDArray[np.float64]:
+    """Samples [C, n] around a place of the recording, at this share of its length."""
+    middle, half = int(share * recording.num_samples), int(5 * recording.sfreq)
+    return recording.read(max(middle - half, 0), min(middle + half + 1, recording.num_samples)).astype(np.float64)
+
+
+def _are_white(x: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether each channel [C] is strong white noise."""
+    deviations = _deviations(x)
+    white = deviations > WHITE_UV
+    white[white] = np.nanvar(np.diff(x[white]), axis=1) > WHITE_RATIO * deviations[white] ** 2
+    return white
 
 
 def _warn_of_steps(recording: Readable, names: Sequence[str], x: NDArray[np.float64]) -> None:

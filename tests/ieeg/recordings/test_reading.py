@@ -737,6 +737,18 @@ def test_levels_that_cannot_be(x, message):
         Recording.from_array(x(brain), 512.0, ["A1", "A2", "A3", "A4"], "µV")
 
 
+def test_muscles_that_are_white_for_a_while_are_no_loose_electrode():
+    random = np.random.default_rng(0)
+    brain = np.cumsum(random.normal(0, 1, (2, 30720)), axis=1)
+    brain *= 80 / brain.std(1, keepdims=True)
+    brain[1, 12800:17920] = random.normal(0, 300, 5120)  # ten of sixty seconds, in the middle
+    brain[0, :10240] = np.nan
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        Recording.from_array(brain, 512.0, ["A1", "A2"], "µV")
+    assert not [str(item.message) for item in caught if "white" in str(item.message)]
+    assert not [item for item in caught if item.category is RuntimeWarning]
+
+
 def test_channels_of_an_array_are_sorted_as_all_are():
     x = np.random.default_rng(0).normal(0, 50, (3, 5120))
     recording = Recording.from_array(x, 512.0, ["L10", "A1", "L2"], "µV")

@@ -201,6 +201,23 @@ def test_recordings_of_one_name_and_of_that_of_a_detector_are_all_listed(tmp_pat
     assert [*result.failures] == ["broken: S02_session0 (recording 1)"]
 
 
+def test_a_damaged_recording_is_listed_and_the_others_are_scored(tmp_path, capsys):
+    recording = simulate_recording("S01", num_channels=2, duration=60.0, num_seizures=1)
+    write_edf(recording, tmp_path / "in" / "night.edf")
+    cut = tmp_path / "in" / "cut.edf"
+    cut.write_bytes((tmp_path / "in" / "night.edf").read_bytes()[:1000])
+    words = ["board", str(tmp_path / "in"), "-o", str(tmp_path / "board")]
+    assert main(words) == 1
+    said = capsys.readouterr()
+    assert f"{cut}: cannot be read: {cut} is truncated" in said.out
+    assert f"1 of 2 recordings cannot be read: {cut}" in said.err
+    assert "cut.edf" in (tmp_path / "board" / "board.html").read_text(encoding="utf-8")
+    assert len((tmp_path / "board" / "board.csv").read_text(encoding="utf-8").splitlines()) == 3
+    (tmp_path / "in" / "night.edf").unlink()
+    assert main(words) == 1
+    assert "is truncated" in capsys.readouterr().err
+
+
 def test_a_board_that_takes_the_place_of_one_of_the_same_time_says_so(tmp_path, monkeypatch):
     recording = simulate_recording("S01", num_channels=2, duration=60.0, num_seizures=1)
     write_edf(recording, tmp_path / "night.edf")
