@@ -265,9 +265,9 @@ def without_common_in_bands(energy: Floats) -> Floats:
     rise = np.log(energy / np.median(energy, axis=-1, keepdims=True))
     common = np.median(rise, axis=0)
     risen = np.maximum(common, 0.0)
-    much = np.einsum("cbn, bn -> c", rise, risen) / max(np.square(risen).sum(), 1e-12)
+    factors = np.einsum("cbn, bn -> c", rise, risen) / max(np.square(risen).sum(), 1e-12)
     # A reference spreads the event of one channel over all, but far weaker than it is there.
-    return energy * np.exp(-np.clip(much, 0.0, MOST_IN_COMMON)[:, None, None] * common)
+    return energy * np.exp(-np.clip(factors, 0.0, MOST_IN_COMMON)[:, None, None] * common)
 
 
 def gain(before: Floats, after: Floats, share: float = 0.5) -> Floats:
