@@ -176,7 +176,7 @@ def _write(
     with library_of("onnx", "to_onnx"):
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
-    program = torch.onnx.export(
+    program: Any = torch.onnx.export(
         network, inputs, dynamo=True, verbose=False, input_names=names, output_names=["quantiles"], **options
     )
     for node in program.model.graph.all_nodes():
