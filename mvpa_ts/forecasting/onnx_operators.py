@@ -57,17 +57,17 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 @script(Opset("mvpa_ts", 1), default_opset=op)
 def solve_positive(matrix: DOUBLE[...], right: DOUBLE[...]) -> DOUBLE[...]:
     both = op.Concat(matrix, right, axis=-1)
-    size = op.Shape(matrix, start=-1)
-    columns = op.Range(0, op.Squeeze(size), 1)
-    for index in range(op.Squeeze(size)):
-        row = op.Gather(both, index, axis=-2)
-        column = op.Gather(both, index, axis=-1)
+    size = op.Squeeze(op.Shape(matrix, start=-1))
+    rows = op.Range(0, size, 1)
+    for index in range(size):  # each takes the first column away, in all rows
+        column = op.Gather(both, 0, axis=-1)
+        others = op.Slice(both, [1], op.Shape(both, start=-1), [-1])
         pivot = op.Gather(column, op.Unsqueeze(index, [0]), axis=-1)
-        row = row / pivot
+        row = op.Gather(others, index, axis=-2) / pivot
         # What is taken from the pivot's own row leaves the row divided by the pivot.
-        column = op.Where(columns == index, pivot - 1.0, column)
-        both = both - op.Unsqueeze(column, [-1]) * op.Unsqueeze(row, [-2])
-    return op.Slice(both, size, op.Constant(value_ints=[2**31 - 1]), op.Constant(value_ints=[-1]))
+        column = op.Where(rows == index, pivot - 1.0, column)
+        both = others - op.Unsqueeze(column, [-1]) * op.Unsqueeze(row, [-2])
+    return both
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
