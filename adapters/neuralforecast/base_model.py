@@ -20,8 +20,8 @@ from neuralforecast.core import MODEL_FILENAME_DICT
 from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
 from torch import Tensor, nn
 
-from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_twice, inferred_frequency, on_grid
-from mvpa_ts.adapters.neuralforecast.frames import check_frame, check_freq
+from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, inferred_frequency, on_grid
+from mvpa_ts.adapters.neuralforecast.frames import check_frame, check_freq, check_twice
 from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, quiet_in_pipes
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.options import check_objects, check_whole, temporarily
@@ -253,7 +253,6 @@ class PanelModel(HostOverrides):
         workers = options.get("distributed_config")
         panel = self._checked_panel(dataset, val_size + test_size, fitting=True, distributed_config=workers)
         panel.check_count(self.n_series)
-        panel.check_names([*self.futr_exog_list, *self.hist_exog_list, *self.stat_exog_list])
         panel.check_dates()
         panel.warn_of_size(trained=self.max_steps > 0)
         if self.max_steps == 0:  # which only a pretrained model can
@@ -335,18 +334,16 @@ class PanelModel(HostOverrides):
         if lacking := [name for name in self.futr_cat_exog_list if name not in df.columns]:
             raise ValueError(f"df lacks the column {lacking[0]!r} of futr_exog_list")
         check_frame("df", df, id_col="unique_id", time_col="ds", target_col="y", exogenous=names, others=False)
+        check_twice("df", df, ["unique_id", "ds"])
         if freq is not None:
             check_freq(df["ds"], freq)
-        polars = not isinstance(df, pd.DataFrame)
-        df = pd.DataFrame(df.to_dict(as_series=False)) if polars else df
+        df = df if isinstance(df, pd.DataFrame) else pd.DataFrame(df.to_dict(as_series=False))
         for column in self.futr_cat_exog_list:
             others = sorted(df[column].dropna().unique(), key=str)[1:]
             df = df.assign(**{f"{column}={kind}": (df[column] == kind).where(df[column].notna()) for kind in others})
             names = [*names, *(f"{column}={kind}" for kind in others)]
         masked = ["available_mask"] if "available_mask" in df.columns else []
         df = df.astype(dict.fromkeys(["y", *names, *masked], float))  # also those of types with NA
-        dates = {name: rows.to_numpy() for name, rows in df.sort_values("ds").groupby("unique_id", observed=True)["ds"]}
-        check_twice("df", FrameIndex([*dates], [*dates.values()], polars=polars))
         tables = df.pivot(index="ds", columns="unique_id", values=["y", *names, *masked])
         if not pd.api.types.is_integer_dtype(tables.index):
             tables.index = pd.DatetimeIndex(tables.index)  # of pyarrow, and days of polars

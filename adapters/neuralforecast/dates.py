@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from utilsforecast.processing import maybe_compute_sort_indices
 
 from mvpa_ts.checks import listed, warn
-
-_ROUNDED = {"float64", "double", "int64", "uint64", "int32", "uint32"}  # types whose numbers float32 may round
 
 
 @dataclass(frozen=True)
@@ -28,8 +24,6 @@ class FrameIndex:
     freq: Any = None  # that the user gave to `NeuralForecast`: a text, a whole number or an offset
     scaled: bool = False  # whether `NeuralForecast` scales each series (local_scaler_type)
     static_names: list[Any] | None = None  # ids of `static_df`, sorted
-    # Columns that float32 cannot hold: an id, the distance between its numbers there, and the deviation.
-    rounded: dict[str, tuple[Any, float, float]] = field(default_factory=dict)
     # Of the frame whose rows follow in the data set: `val_df` in a fit, `futr_df` in a prediction.
     appended: FrameIndex | None = None
 
@@ -46,18 +40,6 @@ class FrameIndex:
         if other is None or self.dates is None or other.dates is None or self.names != other.names:
             return False
         return all(np.array_equal(*pair) for pair in zip(self.dates, other.dates, strict=True))
-
-
-def check_twice(argument: str, index: FrameIndex) -> None:
-    """Raise ValueError for a date that occurs twice in a series."""
-    for name, dates in zip(index.names, index.dates or [], strict=False):
-        if len(repeated := dates[1:][dates[1:] == dates[:-1]]):
-            columns = list(index.columns[:2])
-            drop = f"{argument}.unique({columns})" if index.polars else f"{argument}.drop_duplicates({columns})"
-            raise ValueError(
-                f"{argument} must hold each date once in a series, got {shown(repeated[0])} twice in series {name!r}: "
-                f"drop a row, as {drop} does; where clocks are set back, give dates in UTC instead"
-            )
 
 
 # Offsets of pandas with holidays or opening hours, which their texts lack.
@@ -319,45 +301,6 @@ def on_grid(table: pd.DataFrame, freq: Any) -> pd.DataFrame:
         one = f"freq={freq!r}" if freq else "a frequency"
         warn(f"the dates of df do not follow {one}, so each row counts as one step: give the freq of df")
     return table
-
-
-def warn_of_rounding(index: FrameIndex) -> None:
-    """Warn of columns whose numbers are too large for their changes, or too small, for the host's float32."""
-    for column, (name, distance, deviation) in index.rounded.items():
-        target = column == index.columns[2]
-        advice = "subtract its level before fit and add it to the forecasts" if target else "subtract its level"
-        if distance < 1e-30:  # below the least number of float32
-            advice = "multiply it by a large number"
-        warn(
-            f"column {column!r} of series {name!r} is rounded to multiples of {distance:g} and changes by only "
-            f"{deviation:.3g}: neuralforecast keeps numbers in float32, which has seven digits; {advice}"
-        )
-
-
-def rounding_of(
-    df: Any, names: Sequence[Any], bounds: np.ndarray, id_col: str, time_col: str
-) -> dict[str, tuple[Any, float, float]]:
-    """Of each column of a frame the series that float32 rounds most, if by more than a twentieth of its deviation."""
-    rounded = {}
-    for column in (name for name in df.columns if name not in (id_col, time_col)):
-        if str(df[column].dtype).lower().removesuffix("[pyarrow]") not in _ROUNDED:
-            continue
-        values = np.asarray(df[column], float)
-        largest, worst = np.nanmax(np.abs(values), initial=0.0), 0.0
-        # Most frames hold numbers near 1: only of others the rows are sorted, as the host sorts them.
-        if not (largest > 1e4 or 0.0 < largest < 1e-30):
-            continue
-        if (order := maybe_compute_sort_indices(df, id_col, time_col)) is not None:
-            values = values[order]
-        for name, rows in zip(names, np.split(values, bounds[1:-1]), strict=True):
-            numbers = rows[np.isfinite(rows)]
-            if not len(numbers) or np.abs(numbers).max() > np.finfo(np.float32).max:
-                continue
-            distance, deviation = float(np.spacing(np.float32(np.abs(numbers).max()))), float(numbers.std())
-            lost = (numbers != numbers.astype(np.float32)).any()  # whole numbers may fit
-            if lost and distance > max(0.05 * deviation, worst):
-                rounded[column], worst = (name, distance, deviation), distance
-    return rounded
 
 
 def split_dates(dates: Any, bounds: np.ndarray) -> list[np.ndarray] | None:

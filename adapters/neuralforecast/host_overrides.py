@@ -31,7 +31,7 @@ from utilsforecast.processing import sort
 
 from mvpa_ts.adapters.neuralforecast import dates, losses
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex
-from mvpa_ts.adapters.neuralforecast.frames import check_filled, checked_call, of_this_package
+from mvpa_ts.adapters.neuralforecast.frames import checked_call, of_this_package
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import temporarily
 from mvpa_ts.checks import listed, warn
@@ -216,7 +216,6 @@ def _with_index(
         list(names), dates.split_dates(row_dates, dataset.indptr), (id_col, time_col, target_col),
         isinstance(df, pl_DataFrame),
         static_names=None if static_names is None else list(dict.fromkeys(static_names)),
-        rounded=dates.rounding_of(df, list(names), dataset.indptr, id_col, time_col),
     )  # fmt: skip
     return dataset, names, last_dates, row_dates
 
@@ -329,13 +328,10 @@ def _encoded_known(encode: Method, host: NeuralForecast, df: Any) -> Any:
 
 
 @replacing(NeuralForecast, "_check_nan")
-def _check_nan_by_name(
+def _check_weights(
     check: Method, host: NeuralForecast, df: Any, static_df: Any, id_col: str, time_col: str, target_col: str
 ) -> None:
-    check_filled("df", df, [id_col, time_col])
-    if static_df is not None:
-        check_filled("static_df", static_df, [id_col])
-    # Of text in polars the host cannot tell; it looks at the weights.
+    # Cells were looked at before. Of text in polars the host cannot tell; it looks at the weights.
     kept = {target_col, "available_mask", "sample_weight"}
     check(host, df[[name for name in df.columns if name in kept]], None, id_col, time_col, target_col)
 

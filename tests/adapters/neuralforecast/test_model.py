@@ -441,7 +441,7 @@ def test_a_validation_frame_that_does_not_fit_is_named(tiny: Callable, panel: Ca
         forecaster(tiny()).fit(trained, val_df=frame[row >= 55])
     with pytest.raises(ValueError, match=r"val_df must begin after df ends, got 2024-01-01T00.* in series 's00'"):
         forecaster(tiny()).fit(trained, val_df=frame[row < 20])
-    with pytest.raises(ValueError, match=r"df and val_df must hold finite numbers, got nan in .*'s00' at 2024-01-03"):
+    with pytest.raises(ValueError, match=r"val_df must hold a value in column 'y' .* for series 's00' at 2024-01-03"):
         forecaster(tiny()).fit(trained, val_df=held_out.assign(y=np.nan))
     renamed = held_out.assign(unique_id=held_out["unique_id"].replace("s02", "s09"))
     with pytest.raises(ValueError, match=r"val_df must hold rows of each series of df, .* got none of 's02'"):
