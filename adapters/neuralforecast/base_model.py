@@ -21,7 +21,7 @@ from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
 from torch import Tensor, nn
 
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, inferred_frequency, on_grid
-from mvpa_ts.adapters.neuralforecast.frames import check_frame, check_freq, check_twice
+from mvpa_ts.adapters.neuralforecast.frames import check_freq, check_twice, checked_frame
 from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, quiet_in_pipes
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.options import check_objects, check_whole, temporarily
@@ -328,25 +328,25 @@ class PanelModel(HostOverrides):
         ValueError
             The model has no column that is known ahead, or `df` lacks one.
         """
-        names = self._known_numbers
-        if not [*names, *self.futr_cat_exog_list]:
+        names, categories = self._known_numbers, self.futr_cat_exog_list
+        if not [*names, *categories]:
             raise ValueError(f"effects needs covariates: {self} has none in futr_exog_list")
-        if lacking := [name for name in self.futr_cat_exog_list if name not in df.columns]:
-            raise ValueError(f"df lacks the column {lacking[0]!r} of futr_exog_list")
-        check_frame("df", df, id_col="unique_id", time_col="ds", target_col="y", exogenous=names, others=False)
+        df = checked_frame(
+            "df", df, id_col="unique_id", time_col="ds", target_col="y", exogenous=[*names, *categories],
+            categories=categories, others=False,
+        )  # fmt: skip
         check_twice("df", df, ["unique_id", "ds"])
         if freq is not None:
             check_freq(df["ds"], freq)
         df = df if isinstance(df, pd.DataFrame) else pd.DataFrame(df.to_dict(as_series=False))
-        for column in self.futr_cat_exog_list:
+        for column in categories:
             others = sorted(df[column].dropna().unique(), key=str)[1:]
             df = df.assign(**{f"{column}={kind}": (df[column] == kind).where(df[column].notna()) for kind in others})
             names = [*names, *(f"{column}={kind}" for kind in others)]
         masked = ["available_mask"] if "available_mask" in df.columns else []
-        df = df.astype(dict.fromkeys(["y", *names, *masked], float))  # also those of types with NA
         tables = df.pivot(index="ds", columns="unique_id", values=["y", *names, *masked])
         if not pd.api.types.is_integer_dtype(tables.index):
-            tables.index = pd.DatetimeIndex(tables.index)  # of pyarrow, and days of polars
+            tables.index = pd.DatetimeIndex(tables.index)  # days of polars
             freq = inferred_frequency(tables.index) if freq is None else freq
         tables = on_grid(tables, freq)  # so that a gap is no step
         values = tables["y"].to_numpy(float)

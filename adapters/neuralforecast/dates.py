@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,8 +43,9 @@ class FrameIndex:
         return all(np.array_equal(*pair) for pair in zip(self.dates, other.dates, strict=True))
 
 
-# Offsets of pandas with holidays or opening hours, which their texts lack.
-_KINDS = ("BusinessHour", *(f"CustomBusiness{unit}" for unit in ("Hour", "Day", "MonthBegin", "MonthEnd")))
+# Offsets of pandas with months, holidays or opening hours, which their texts lack.
+_BUSINESS = ("BusinessHour", *(f"CustomBusiness{unit}" for unit in ("Hour", "Day", "MonthBegin", "MonthEnd")))
+_KINDS = ("DateOffset", *_BUSINESS)
 _UNITS = {"d": pd.Timedelta("1D"), "h": pd.Timedelta("1h"), "m": pd.Timedelta("1min"), "s": pd.Timedelta("1s")}
 
 
@@ -158,14 +160,11 @@ def on_steps(dates: np.ndarray, freq: Any) -> bool:
 
 def saved_frequency(freq: Any) -> Any:
     """A frequency that JSON can hold: the text of an offset of pandas, or the arguments of one that has none."""
-    if type(freq) is pd.DateOffset:
-        return {"n": freq.n, **freq.kwds}
-    if (text := _text_of(freq)) is not None:
-        return text
-    if (kind := type(freq).__name__) in _KINDS:
-        saved = {"kind": kind, "n": freq.n, **_arguments_of(freq)}
-        if loaded_frequency(saved) == freq:
-            return saved
+    if (arguments := _arguments_of(freq)) is None:
+        return getattr(freq, "freqstr", freq)
+    saved = {"kind": type(freq).__name__, "n": freq.n, **arguments}
+    if type(freq).__name__ in _KINDS and loaded_frequency(saved) == freq:
+        return saved
     raise ValueError(
         f"freq must be an offset that can be written as text to be saved, got {freq!r}: set the freq of NeuralForecast "
         "to 'D' before save, and to this one again after load"
@@ -177,23 +176,18 @@ def loaded_frequency(saved: Any) -> Any:
     if not isinstance(saved, dict):
         return saved
     arguments = dict(saved)
-    kind = arguments.pop("kind", "")
-    return (getattr(pd.offsets, kind) if kind in _KINDS else pd.DateOffset)(**arguments)
+    kind = arguments.pop("kind", "DateOffset")
+    return getattr(pd.offsets, kind if kind in _KINDS else "DateOffset")(**arguments)
 
 
-def _text_of(freq: Any) -> Any:
-    """The text of an offset, or what is none as it is; None where the text does not tell all, such as holidays."""
+def _arguments_of(freq: Any) -> dict[str, Any] | None:
+    """Arguments of an offset whose text does not tell all, such as holidays, as lists of texts; None of others."""
     text = getattr(freq, "freqstr", freq)
-    try:
-        return text if text is freq or pd.tseries.frequencies.to_offset(text) == freq else None
-    except ValueError:  # it has none, such as Easter
-        return None
-
-
-def _arguments_of(freq: Any) -> dict[str, Any]:
-    """Arguments of an offset with holidays or opening hours, as lists of texts."""
+    with suppress(ValueError):  # it has no text, such as Easter
+        if text is freq or (type(freq) is not pd.DateOffset and pd.tseries.frequencies.to_offset(text) == freq):
+            return None
     return {
-        name: value if isinstance(value, str) else [str(each).removesuffix(":00") for each in value]
+        name: value if isinstance(value, (str, int)) else [str(each).removesuffix(":00") for each in value]
         for name, value in freq.kwds.items()
         if name not in ("calendar", "offset")
     }
@@ -201,12 +195,11 @@ def _arguments_of(freq: Any) -> dict[str, Any]:
 
 def _written(freq: Any, index: FrameIndex) -> str:
     """A frequency as one writes it in Python for the frame."""
-    kind, text = type(freq).__name__, _text_of(freq)
+    kind = type(freq).__name__
     if kind == "DateOffset" and index.polars:
         return f"'{freq.kwds['months']}mo'"
-    if kind != "DateOffset" and (kind not in _KINDS or text is not None):
+    if kind not in _KINDS or (arguments := _arguments_of(freq)) is None:
         return repr(getattr(freq, "freqstr", freq))
-    arguments = dict(freq.kwds) if kind == "DateOffset" else _arguments_of(freq)
     if "holidays" in arguments:
         # Of calendars, which hold those of a hundred years, the holidays of the frame.
         first, last = (str(end(dates[row] for dates in index.dates or ())) for end, row in ((min, 0), (max, -1)))

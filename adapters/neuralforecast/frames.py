@@ -34,11 +34,11 @@ _ROUNDED = {"float64", "double", "int64", "uint64", "int32", "uint32"}  # types 
 _NOT_GIVEN = {"self", "data_kwargs", "explainer_config"}  # by a user
 
 
-def check_frame(
+def checked_frame(
     argument: str, frame: Any, *, id_col: str, time_col: str | None = None, target_col: str | None = None,
     exogenous: Iterable[str] = (), others: bool = True, categories: Iterable[str] = (),
-) -> None:  # fmt: skip
-    """Raise ValueError for a frame whose rows, ids, dates or numbers neuralforecast would misread.
+) -> Any:  # fmt: skip
+    """A frame as the host reads it; raises ValueError where neuralforecast would misread rows, ids, dates or numbers.
 
     `argument` is its name, for messages. `static_df` has no dates, and `futr_df` no target. `exogenous` columns must be
     there too; what is in `categories` may be text, the `others` must be numbers where the host reads them.
@@ -82,7 +82,7 @@ def check_frame(
         )
     if time_col is not None:
         _check_dates(argument, frame, time_col)
-    for name in (name for name in columns if name not in (*keys, *categories)) if others else needed:
+    for name in (name for name in (columns if others else needed) if name not in (*keys, *categories)):
         objects = time_col is not None and name != target_col
         _check_numbers(argument, frame, name, objects=objects, needed=name in needed)
     # The host multiplies losses by it.
@@ -93,6 +93,7 @@ def check_frame(
                 f"{argument} must hold 0 or 1 in column 'available_mask', got {mask[other.argmax()]} in row "
                 f"{int(other.argmax())}"
             )
+    return _of_numpy(frame, time_col)
 
 
 def check_twice(argument: str, frame: Any, keys: list[str]) -> None:
@@ -184,8 +185,7 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
         if isinstance(frame := given.get(argument), DataFrame):
             if not isinstance(frame, pd.DataFrame):
                 host.freq = in_one_unit(host.freq)
-            _check_argument(host, argument, frame, columns)
-            given[argument] = frame = _of_numpy(frame, columns["time_col"])
+            given[argument] = frame = _checked_argument(host, argument, frame, columns)
             if argument != "futr_df":  # of which the rows to forecast count
                 keys = [columns["id_col"], columns["time_col"]]
                 check_cells(argument, frame, keys[:1] if argument == "static_df" else keys)
@@ -312,27 +312,25 @@ def _check_aliases(host: Any, taken: list[str]) -> None:
         )
 
 
-def _check_argument(host: Any, argument: str, frame: Any, columns: dict[str, Any]) -> None:
+def _checked_argument(host: Any, argument: str, frame: Any, columns: dict[str, Any]) -> Any:
     # Those of a search are in its config, which the host reads.
     futr, categories = host._get_needed_futr_exog(), host._get_categorical_exog()
     if argument == "static_df":
         stat = {name for model in host.models for name in getattr(model, "stat_exog_list", None) or ()}
-        check_frame(argument, frame, id_col=columns["id_col"], exogenous=sorted(stat), categories=categories)
-    elif argument == "futr_df":
+        return checked_frame(argument, frame, id_col=columns["id_col"], exogenous=sorted(stat), categories=categories)
+    if argument == "futr_df":
         keys = {name: columns[name] for name in ("id_col", "time_col")}
-        check_frame(argument, frame, **keys, exogenous=sorted(futr - {*categories}), others=False)
-    else:
-        check_frame(argument, frame, **columns, exogenous=sorted(host._get_needed_exog()), categories=categories)
-        check_freq(frame[columns["time_col"]], host.freq)
-        if isinstance(host.freq, int):
-            _check_room(argument, frame, columns["time_col"], host.h * host.freq)
+        return checked_frame(argument, frame, **keys, exogenous=sorted(futr), categories=categories, others=False)
+    frame = checked_frame(argument, frame, **columns, exogenous=sorted(host._get_needed_exog()), categories=categories)
+    check_freq(frame[columns["time_col"]], host.freq)
+    if isinstance(host.freq, int):
+        _check_room(argument, frame, columns["time_col"], host.h * host.freq)
+    return frame
 
 
 def check_freq(dates: Any, freq: Any) -> None:
     """Raise ValueError for a frequency that makes no later dates; the host would say so after the training."""
     first, reason = dates[:1], "which leads to no later date"
-    if str(dates.dtype).startswith("timestamp"):  # of pyarrow, which the host makes numpy's before it counts
-        first = pd.DatetimeIndex(first)
     try:
         forward = bool((processing.offset_times(first, freq, 1) > first).all())
         # The host cannot count some steps of pandas, such as the last Friday, nor two units of polars.

@@ -328,12 +328,10 @@ def _encoded_known(encode: Method, host: NeuralForecast, df: Any) -> Any:
 
 
 @replacing(NeuralForecast, "_check_nan")
-def _check_weights(
-    check: Method, host: NeuralForecast, df: Any, static_df: Any, id_col: str, time_col: str, target_col: str
-) -> None:
+def _check_weights(check: Method, host: NeuralForecast, df: Any, static_df: Any, *columns: str) -> None:
     # Cells were looked at before. Of text in polars the host cannot tell; it looks at the weights.
-    kept = {target_col, "available_mask", "sample_weight"}
-    check(host, df[[name for name in df.columns if name in kept]], None, id_col, time_col, target_col)
+    kept = {host.target_col, "available_mask", "sample_weight"}
+    check(host, df[[name for name in df.columns if name in kept]], None, *columns)
 
 
 @replacing(NeuralForecast, "_conformity_scores")
