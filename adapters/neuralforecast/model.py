@@ -473,7 +473,7 @@ class MVPA(PanelModel):
             return 0.0
         deviations = torch.tensor(fitted.units)[:, 1]
         values = torch.tensor(panel.rows(weighed=True)) / deviations
-        features = self.scaled_columns(torch.tensor(panel.features(names)), names, dim=2)
+        features = self.scaled_columns(torch.tensor(panel.features(names)[: len(values)]), names, dim=2)
         effects = covariate_effects(values, values.isfinite(), features)
         network.future_effects[: len(names)] = effects.to(network.future_effects)
         return (features @ effects * deviations).nan_to_num(0.0).numpy()

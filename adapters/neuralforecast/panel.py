@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -250,9 +250,14 @@ class Panel:
         return self._trained(self._aligned(np.where(counted, y, np.nan), np.nan))
 
     def features(self, names: Sequence[str]) -> np.ndarray:
-        """Columns of the rows to train on, [rows, N, F]; NaN is missing."""
-        values = np.stack([self.column(name) for name in names], axis=1).astype(float)
-        return self._trained(self._aligned(values, np.nan))
+        """Exogenous columns in all rows, [rows, N, F], a static one alike in each; NaN is missing."""
+        table = np.full((self.dataset.max_size, len(self), len(names)), np.nan)
+        for number, name in enumerate(names):
+            if name in self.dataset.temporal_cols:  # what is stored on a missing row may be anything
+                table[..., number] = self._aligned(np.where(self._available, self.column(name), np.nan), np.nan)
+            else:
+                table[..., number] = self.dataset.static[:, self.dataset.static_cols.get_loc(name)].numpy()
+        return table
 
     def units(self) -> np.ndarray:
         """Mean and deviation of each series over the rows to train on, [N, 2].
@@ -266,38 +271,17 @@ class Panel:
 
     def feature_scales(self, names: Sequence[str]) -> dict[str, list[float]]:
         """Mean, deviation, least and largest value of exogenous columns in the rows to train on; none for files."""
-        scales = {}
-        ends = self.dataset.indptr[1:] - self.unseen
-        for name, values in self._features_of(names, None, ends):
-            scaling = FeatureScaling.of(values[:, None].astype(float))
-            scales[name] = [float(number[0]) for number in vars(scaling).values()]
-        return scales
+        if not self.in_memory or not names:
+            return {}
+        scaling = FeatureScaling.of(self._trained(self.features(names)).reshape(-1, len(names)))
+        return dict(zip(names, np.stack([*vars(scaling).values()], axis=1).tolist(), strict=True))
 
     def warn_of_features(self, scales: Mapping[str, Sequence[float]], lookback: int) -> None:
         """Warn of exogenous columns that lie far from those of the fit, in the rows that a forecast reads."""
-        last = self.dataset.indptr[1:]
-        for name, values in self._features_of(list(scales), last - self.unseen - lookback, last):
-            scaling = FeatureScaling(*np.array(scales[name])[:, None])
-            for words in scaling.far_words(values[:, None].astype(float), [name]):
+        if self.in_memory and (names := list(scales)):
+            read = self.features(names)[-self.unseen - lookback :].reshape(-1, len(names))
+            for words in FeatureScaling(*np.transpose([*scales.values()])).far_words(read, names):
                 warn(words)
-
-    def _features_of(
-        self, names: Sequence[str], first: np.ndarray | None, last: np.ndarray
-    ) -> Iterator[tuple[str, np.ndarray]]:
-        """Exogenous columns by name: values that are not missing in the rows [first, last) of each series."""
-        if not self.in_memory or not names:
-            return
-        number = np.arange(len(self._owner))
-        counted = self._available & (number < last[self._owner])  # what is stored on a missing row may be anything
-        if first is not None:
-            counted &= number >= first[self._owner]
-        static = self.dataset.static_cols
-        for name in names:
-            if name in self.dataset.temporal_cols:
-                yield name, self.column(name)[counted]
-            elif static is not None and name in static:
-                yield name, self.dataset.static[:, static.get_loc(name)].numpy()
-            # Of a column that is nowhere, the host says so.
 
     def value_range(self) -> tuple[Tensor, Tensor]:
         """Smallest and largest value of each series in the rows to train on; infinite for one without any, [N] each."""
