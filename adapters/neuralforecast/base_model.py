@@ -250,8 +250,7 @@ class PanelModel(HostOverrides):
         weight or the last loss is no finite number.
         """
         # All that can be wrong with the data is said here, before a minute of training.
-        workers = options.get("distributed_config")
-        panel = self._checked_panel(dataset, val_size + test_size, fitting=True, distributed_config=workers)
+        panel = self._checked_panel(dataset, val_size + test_size, fitting=True)
         panel.check_count(self.n_series)
         panel.check_dates()
         panel.warn_of_size(trained=self.max_steps > 0)
@@ -481,8 +480,8 @@ class PanelModel(HostOverrides):
                 "fit another model to forecast others"
             )
 
-    def _checked_panel(self, dataset: Any, unseen: int, *, fitting: bool, distributed_config: Any = None) -> Panel:
-        panel = Panel(dataset, unseen, fitting=fitting, distributed_config=distributed_config)
+    def _checked_panel(self, dataset: Any, unseen: int, *, fitting: bool) -> Panel:
+        panel = Panel(dataset, unseen, fitting=fitting)
         self._check_exog(dataset)
         panel.check_values(self.cycle_column)
         # The host cuts more series than this into separate batches and then mixes up their rows.

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from neuralforecast.compat import SparkDataFrame
 from pandas.api.types import is_numeric_dtype
 from utilsforecast import processing
 from utilsforecast.compat import DataFrame
@@ -172,6 +173,11 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
         raise TypeError(f"{call.__name__} has no option {name!r}: {meant(name, accepted - _NOT_GIVEN)}")
     bound = signature.bind(host, *args, **options)
     given = bound.arguments
+    if given.get("distributed_config") is not None or isinstance(given.get("df"), SparkDataFrame):
+        raise ValueError(
+            "df must be a pandas or polars frame, without distributed_config: Spark splits it by series, and MVPA "
+            "attends across all series at once"
+        )
     for name, least in _COUNTS.items():
         if name in given and not (given[name] is None and name in ("n_windows", "test_size", "h")):
             check_whole(least, **{name: given[name]})

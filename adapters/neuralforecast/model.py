@@ -404,7 +404,7 @@ class MVPA(PanelModel):
         """Start the network in closed form and set its bounds, as far as the options ask for it."""
         settings, before = self._training.settings, self._fitted_series
         if before is None:  # else the cycle may be learnt already
-            panel.warn_of_long_cycle(self.cycle_column, self.network.config.cycle_length)
+            panel.warn_of_long_cycle(self.network.config.cycle_length)
         else:
             self._keep_vectors(before.rows(panel.names, len(panel)), len(panel))
         super()._prepare(panel, lookback, last_date)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from neuralforecast.tsdataset import BaseTimeSeriesDataset
 from torch import Tensor
 
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_dates, shown
@@ -27,18 +25,11 @@ class Panel:
     """Series and rows of a data set of the host.
 
     Tables of rows are counted from the series' ends, as the host counts: the last row of each is the last of all. The
-    `unseen` rows at the end of each are not trained on, or not known yet. Raises ValueError where the data are split
-    among workers, or tables beside df do not fit to it.
+    `unseen` rows at the end of each are not trained on, or not known yet. Raises ValueError where tables beside df do
+    not fit to it.
     """
 
-    def __init__(self, dataset: Any, unseen: int, *, fitting: bool, distributed_config: Any = None) -> None:
-        pyspark = sys.modules.get("pyspark")
-        in_worker = pyspark is not None and pyspark.TaskContext.get() is not None
-        if distributed_config is not None or in_worker or not isinstance(dataset, BaseTimeSeriesDataset):
-            raise ValueError(
-                "df must be a pandas or polars frame, without distributed_config: Spark splits it by series, and MVPA "
-                "attends across all series at once"
-            )
+    def __init__(self, dataset: Any, unseen: int, *, fitting: bool) -> None:
         self.dataset, self.unseen, self.fitting = dataset, unseen, fitting
         # Files are read series by series, so nothing can be checked or computed over all of them.
         self.in_memory = hasattr(dataset, "temporal")
@@ -221,16 +212,13 @@ class Panel:
                 "the next ones to stay as they are. Give the rows, or fit a model with a larger h"
             )
 
-    def warn_of_long_cycle(self, cycle_column: str | None, cycle_length: int | None) -> None:
+    def warn_of_long_cycle(self, cycle_length: int | None) -> None:
         """Warn of a cycle no step of which comes twice in the rows to train on, so that it cannot be learnt."""
-        if cycle_column is None or cycle_length is None or not self.in_memory:
-            return
-        phases = self.cycle_positions(cycle_column) % cycle_length
-        if len(np.unique(phases)) == len(phases):
+        if cycle_length is not None and (rows := self.dataset.max_size - self.unseen) <= cycle_length:
             warn(
-                f"cycle_length ({cycle_length}) should be smaller than the number of rows to train on, got "
-                f"{len(phases)}: no step of the cycle comes twice in {cycle_column!r}, so it cannot be learnt. Give "
-                "more rows, a shorter cycle_length, or leave cycle_length and cycle_column out"
+                f"cycle_length ({cycle_length}) should be smaller than the number of rows to train on, got {rows}: no "
+                "step of the cycle comes twice, so it cannot be learnt. Give more rows, a shorter cycle_length, or "
+                "leave cycle_length and cycle_column out"
             )
 
     def column(self, name: str) -> np.ndarray:

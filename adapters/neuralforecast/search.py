@@ -197,8 +197,7 @@ class AutoMVPA(BaseAuto):
     def fit(self, dataset: Any, val_size: int = 0, test_size: int = 0, **options: Any) -> AutoMVPA:
         """Check the panel, search and fit the best; called by `NeuralForecast.fit`."""
         # Else every trial would fail with the same words.
-        workers = options.get("distributed_config")
-        panel = Panel(dataset, val_size + test_size, fitting=True, distributed_config=workers)
+        panel = Panel(dataset, val_size + test_size, fitting=True)
         panel.check_count(self.n_series)
         panel.check_values(None)
         panel.check_dates()

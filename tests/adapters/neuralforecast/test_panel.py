@@ -1,8 +1,6 @@
 """Panels as users have them: gaps, other series at prediction, order, cycles, dates, Spark."""
 
-import sys
 import warnings
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,8 @@ import pytest
 import torch
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
-from neuralforecast.tsdataset import _FilesDataset
 
-from mvpa_ts.adapters.neuralforecast import MVPA
+from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA, frames
 from mvpa_ts.adapters.neuralforecast.dates import jump_of, other_frequency, saved_frequency
 from mvpa_ts.adapters.neuralforecast.panel import Panel, whole_positions
 
@@ -425,16 +422,16 @@ def test_series_that_do_not_share_dates_are_reported(tiny, panel, forecaster):
         forecaster(tiny()).fit(frame[~gone])
 
 
-def test_spark_is_refused(tiny, panel, dataset, monkeypatch):
-    files = _FilesDataset([], [], "unique_id", "ds", "y", min_size=60)
-    with pytest.raises(ValueError, match="Spark splits it by series"):
-        tiny().fit(files, distributed_config=object())
-    with pytest.raises(ValueError, match="polars frame, without distributed_config: Spark splits"):
-        tiny().fit(dataset(panel(4)), distributed_config=object())
-    in_worker = SimpleNamespace(TaskContext=SimpleNamespace(get=lambda: object()))
-    monkeypatch.setitem(sys.modules, "pyspark", in_worker)
-    with pytest.raises(ValueError, match="Spark splits it by series"):
-        tiny().predict(dataset(panel(4)))
+@pytest.mark.parametrize("model", [MVPA(6, 12, 4), AutoMVPA(6, 4, storage=None)], ids=str)
+def test_spark_is_refused(model, panel, forecaster, monkeypatch):
+    host, split = forecaster(model), object()
+    monkeypatch.setattr(frames, "SparkDataFrame", type(split))
+    for call, options in (
+        (host.fit, {"distributed_config": object()}), (host.fit, {"df": split}), (host.predict, {"df": split}),
+        (host.simulate, {"df": split}),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="polars frame, without distributed_config: Spark splits"):
+            call(**{"df": panel(4), **options})
 
 
 def test_dates_that_jump_are_named(tiny, panel, forecaster):
