@@ -67,11 +67,11 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
         # What pandas infers is no word of polars.
         tells = other and (type(other) is pd.DateOffset or not index.polars)
         to_set = f"freq={_written(other, index)}" if tells else "freq to that of the dates"
-        if late := other == "" and _late_months(pd.DatetimeIndex(grid)):
-            months = int(min(_months_passed(pd.DatetimeIndex(grid)), default=1))
-            name, month = index.columns[1], f"{months}mo" if index.polars else pd.offsets.MonthBegin(months).freqstr
-            first = f"pl.col({name!r}).dt.truncate('1mo')" if index.polars else f"df[{name!r}].dt.to_period('M')"
-            first += "" if index.polars else ".dt.to_timestamp()"
+        if late := _late_months(pd.DatetimeIndex(grid)) if other == "" else 0:
+            month, first = pd.offsets.MonthBegin(late).freqstr, "df[{!r}].dt.to_period('M').dt.to_timestamp()"
+            if index.polars:
+                month, first = f"{late}mo", "pl.col({!r}).dt.truncate('1mo')"
+            first = first.format(index.columns[1])
             to_set = f"freq={month!r} and take {first} for dates: some months lack this day, so no freq has them"
         advice = f"The models were fitted to freq={written}: give such rows." if last_rows else f"Set {to_set}."
         # The forecast's dates would be wrong; a few dates alone may as well have gaps.
@@ -80,19 +80,12 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
         warn(f"{fact} {advice}")
         return
     # Both faults shift a series against the others, and the same three lines mend both.
-    facts, last = [], grid[-1:]
-    named = list(zip(map(repr, index.names), all_dates, strict=True))
-    if early := [name for name, dates in named if dates[-1:] != last]:
-        begin = (
-            "ends before {}, so its forecast begins" if len(early) == 1 else "end before {}, so their forecasts begin"
-        )
-        facts.append(f"series {listed(early)} {begin.format(shown(grid[-1]))} at another date")
-    if lacking := [
-        name
-        for name, dates in named
-        if dates[-1:] == last and not np.array_equal(dates, grid[len(grid) - len(dates) :])
-    ]:
-        facts.append(f"series {listed(lacking)} {'lacks' if len(lacking) == 1 else 'lack'} dates that others have")
+    named, facts = list(zip(map(repr, index.names), all_dates, strict=True)), []
+    if early := [name for name, dates in named if dates[-1] != grid[-1]]:
+        facts.append(f"dates of series {listed(early)} end before {shown(grid[-1])}, so forecasts begin at other dates")
+    punctual = ((name, dates) for name, dates in named if dates[-1] == grid[-1])
+    if lacking := [name for name, dates in punctual if not np.array_equal(dates, grid[-len(dates) :])]:
+        facts.append(f"dates of series {listed(lacking)} lack some that others have")
     if facts:
         fact = (
             f"{', and '.join(facts)}. neuralforecast counts steps from the end of each series, so MVPA reads the wrong "
@@ -259,11 +252,11 @@ def other_frequency(dates: np.ndarray, freq: Any) -> Any:
     return None if name and pd.tseries.frequencies.to_offset(name) == offset else name
 
 
-def _late_months(days: pd.DatetimeIndex) -> bool:
-    """Whether dates are one a month at most, on a day that some months lack and for which they have their last."""
+def _late_months(days: pd.DatetimeIndex) -> int:
+    """Months from one of sorted dates to the next, on a day that some lack and for which they have their last; or 0."""
     late, usual = days.day.max() > 28, np.minimum(days.day.max(), days.days_in_month)
-    monthly = _months_passed(days).min(initial=1) >= 1
-    return bool(late and (days.day == usual).all() and not days.is_month_end.all() and monthly)
+    months = int(min(_months_passed(days), default=1))
+    return months if late and (days.day == usual).all() and not days.is_month_end.all() else 0
 
 
 def inferred_frequency(days: pd.DatetimeIndex) -> Any:

@@ -409,8 +409,8 @@ def test_series_that_do_not_share_dates_are_reported(tiny, panel, forecaster):
     with warnings.catch_warnings(action="error", category=UserWarning):
         warnings.filterwarnings("ignore", message=".*(num_workers|val_check_steps|LeafSpec).*")
         forecaster(tiny()).fit(later_start)
-    early = r"series 's01' ends before 2024-01-03 11:00:00, so its forecast begins at another date"
-    for lacking, message in ((row == 30, "series 's01' lacks dates that others have"), (row > 55, early)):
+    early = r"dates of series 's01' end before 2024-01-03 11:00:00, so forecasts begin at other dates"
+    for lacking, message in ((row == 30, "dates of series 's01' lack some that others have"), (row > 55, early)):
         fitted = forecaster(tiny())
         with pytest.warns(UserWarning, match=message) as caught:
             fitted.fit(frame[(frame["unique_id"] != "s01") | ~lacking])
@@ -418,7 +418,9 @@ def test_series_that_do_not_share_dates_are_reported(tiny, panel, forecaster):
         with warnings.catch_warnings(action="error", category=UserWarning):
             fitted.predict()  # fit has said it
     gone = ((frame["unique_id"] == "s01") & (row == 30)) | ((frame["unique_id"] == "s02") & (row > 55))
-    with pytest.warns(UserWarning, match="'s02' ends before .* another date, and series 's01' lacks dates that others"):
+    with pytest.warns(
+        UserWarning, match="'s02' end before .* at other dates, and dates of series 's01' lack"
+    ):
         forecaster(tiny()).fit(frame[~gone])
 
 
@@ -556,7 +558,7 @@ def test_dates_are_checked_wherever_a_frame_comes_in(make, method, tiny, panel, 
 
     with pytest.raises(ValueError, match=r"each date once in a series, got 2024-01-03 10:00:00 twice in series 's02'"):
         give(pd.concat([frame, frame[(frame["unique_id"] == "s02")].iloc[[58]]]))
-    with pytest.warns(UserWarning, match="series 's01' lacks dates that others have"):
+    with pytest.warns(UserWarning, match="dates of series 's01' lack some that others have"):
         give(frame[(frame["unique_id"] != "s01") | (row != 57)])
     with pytest.warns(UserWarning, match="do not follow freq='h': after 2024-01-03 08:00:00 comes 2024-01-03 10:00:00"):
         give(frame[row != 57])
@@ -573,7 +575,7 @@ def test_predict_checks_what_it_reads_and_fit_did_not(tiny, panel, forecaster):
     frame = panel(4)
     gap = frame[(frame["unique_id"] != "s01") | (frame.groupby("unique_id").cumcount() != 20)]
     fitted = forecaster(tiny())
-    with pytest.warns(UserWarning, match="series 's01' lacks dates"):
+    with pytest.warns(UserWarning, match="dates of series 's01' lack some"):
         fitted.fit(gap)
     with warnings.catch_warnings(action="error", category=UserWarning):
         fitted.predict(gap)
