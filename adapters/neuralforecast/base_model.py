@@ -342,19 +342,16 @@ class PanelModel(HostOverrides):
             others = sorted(df[column].dropna().unique(), key=str)[1:]
             df = df.assign(**{f"{column}={kind}": (df[column] == kind).where(df[column].notna()) for kind in others})
             names = [*names, *(f"{column}={kind}" for kind in others)]
-        masked = ["available_mask"] if "available_mask" in df.columns else []
-        tables = df.pivot(index="ds", columns="unique_id", values=["y", *names, *masked])
+        if "available_mask" in df.columns:
+            df = df.assign(y=df["y"].where(df["available_mask"] > 0))
+        tables = df.pivot(index="ds", columns="unique_id", values=["y", *names])
         if not pd.api.types.is_integer_dtype(tables.index):
             tables.index = pd.DatetimeIndex(tables.index)  # days of polars
             freq = inferred_frequency(tables.index) if freq is None else freq
         tables = on_grid(tables, freq)  # so that a gap is no step
-        values = tables["y"].to_numpy(float)
-        if masked:
-            values = np.where(tables["available_mask"] > 0, values, math.nan)
-        features = np.stack([tables[name].to_numpy(float) for name in names], 2)
-        return effects_table(
-            values, features, list(tables["y"].columns), names, season=season_of(freq), coverage=coverage
-        )
+        features, series = np.stack([tables[name].to_numpy(float) for name in names], 2), list(tables["y"].columns)
+        season, values = season_of(freq), tables["y"].to_numpy(float)
+        return effects_table(values, features, series, names, season=season, coverage=coverage)
 
     @property
     def _known_numbers(self) -> list[str]:

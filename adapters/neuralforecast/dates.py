@@ -96,19 +96,14 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
 
 
 def _lines_that_mend(index: FrameIndex) -> str:
-    id_column, time_column, target = index.columns
-    y = f"df[{target!r}]"
-    others = {"id_col": (id_column, "unique_id"), "time_col": (time_column, "ds")}
-    columns = "".join(f", {option}={name!r}" for option, (name, usual) in others.items() if name != usual)
-    mask = (
-        f"df = df.with_columns(available_mask={y}.is_not_null().cast(float))"
-        if index.polars
-        else f'df["available_mask"] = {y}.notna().astype(float)'
-    )
-    freq, keys = _written(index.freq, index), [id_column, time_column]
+    ids, dates, y = (f"df[{name!r}]" for name in index.columns)
+    freq, keys = _written(index.freq, index), [*index.columns[:2]]
+    columns = "" if keys == ["unique_id", "ds"] else ", id_col={!r}, time_col={!r}".format(*keys)
+    mask = f'df["available_mask"] = {y}.notna().astype(float)'
+    if index.polars:
+        mask = f"df = df.with_columns(available_mask={y}.is_not_null().cast(float))"
     fill = f'from utilsforecast.preprocessing import fill_gaps\ndf = fill_gaps(df, {freq}, end="global"{columns})'
     if "(" in freq:  # which fill_gaps does not take
-        ids, dates = (f"df[{name!r}]" for name in keys)
         fill = (
             f"dates = pd.date_range({dates}.min(), {dates}.max(), freq={freq})\n"
             f"rows = pd.MultiIndex.from_product([{ids}.unique(), dates], names={keys})\n"

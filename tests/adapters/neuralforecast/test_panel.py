@@ -418,9 +418,7 @@ def test_series_that_do_not_share_dates_are_reported(tiny, panel, forecaster):
         with warnings.catch_warnings(action="error", category=UserWarning):
             fitted.predict()  # fit has said it
     gone = ((frame["unique_id"] == "s01") & (row == 30)) | ((frame["unique_id"] == "s02") & (row > 55))
-    with pytest.warns(
-        UserWarning, match="'s02' end before .* at other dates, and dates of series 's01' lack"
-    ):
+    with pytest.warns(UserWarning, match="'s02' end before .* at other dates, and dates of series 's01' lack"):
         forecaster(tiny()).fit(frame[~gone])
 
 
