@@ -175,7 +175,7 @@ def _arguments_of(freq: Any) -> dict[str, Any] | None:
         if text is freq or (type(freq) is not pd.DateOffset and pd.tseries.frequencies.to_offset(text) == freq):
             return None
     return {
-        name: value if isinstance(value, (str, int)) else [str(each).removesuffix(":00") for each in value]
+        name: value if isinstance(value, (str, int, float)) else [str(each).removesuffix(":00") for each in value]
         for name, value in freq.kwds.items()
         if name not in ("calendar", "offset")
     }

@@ -341,16 +341,15 @@ def _scores_of_observed_rows(
     intervals = host.prediction_intervals
     if intervals is not None and "available_mask" in df.columns:
         rows = sort(df[[id_col, time_col, "available_mask"]], by=[id_col, time_col])
-        ids, missing = rows[id_col].to_numpy(), rows["available_mask"].to_numpy() == 0
+        ids, missing = rows[id_col].to_list(), pd.Series(rows["available_mask"].to_numpy() == 0)
         count = host.h + intervals.step_size * (intervals.n_windows - 1)
-        for end in np.flatnonzero(np.append(ids[1:] != ids[:-1], True)):
-            if missing[max(0, end + 1 - count) : end + 1].any():
-                raise ValueError(
-                    f"prediction_intervals compares forecasts with the last {count} rows of each series, got some with "
-                    f"available_mask = 0 in series {ids[end]!r}: neuralforecast would take what is stored there for "
-                    "values. Let series end with their last value, take fewer n_windows, or learn quantiles, "
-                    "loss=MQLoss(level=[80])"
-                )
+        if (compared := missing.groupby(ids).tail(count)).any():
+            raise ValueError(
+                f"prediction_intervals compares forecasts with the last {count} rows of each series, got some with "
+                f"available_mask = 0 in series {ids[compared.idxmax()]!r}: neuralforecast would take what is stored "
+                "there for values. Let series end with their last value, take fewer n_windows, or learn quantiles, "
+                "loss=MQLoss(level=[80])"
+            )
     return conformity(host, df, id_col, time_col, *args, **kwargs)
 
 
