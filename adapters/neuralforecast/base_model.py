@@ -20,8 +20,8 @@ from neuralforecast.core import MODEL_FILENAME_DICT
 from neuralforecast.losses.pytorch import HuberIQLoss, IQLoss
 from torch import Tensor, nn
 
-from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_twice, inferred_frequency, on_grid
-from mvpa_ts.adapters.neuralforecast.frames import check_frame, check_freq
+from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, inferred_frequency, on_grid
+from mvpa_ts.adapters.neuralforecast.frames import check_freq, check_twice, checked_frame
 from mvpa_ts.adapters.neuralforecast.host_overrides import HostOverrides, quiet_in_pipes
 from mvpa_ts.adapters.neuralforecast.panel import Panel
 from mvpa_ts.adapters.options import check_objects, check_whole, temporarily
@@ -250,10 +250,8 @@ class PanelModel(HostOverrides):
         weight or the last loss is no finite number.
         """
         # All that can be wrong with the data is said here, before a minute of training.
-        workers = options.get("distributed_config")
-        panel = self._checked_panel(dataset, val_size + test_size, fitting=True, distributed_config=workers)
+        panel = self._checked_panel(dataset, val_size + test_size, fitting=True)
         panel.check_count(self.n_series)
-        panel.check_names([*self.futr_exog_list, *self.hist_exog_list, *self.stat_exog_list])
         panel.check_dates()
         panel.warn_of_size(trained=self.max_steps > 0)
         if self.max_steps == 0:  # which only a pretrained model can
@@ -329,36 +327,31 @@ class PanelModel(HostOverrides):
         ValueError
             The model has no column that is known ahead, or `df` lacks one.
         """
-        names = self._known_numbers
-        if not [*names, *self.futr_cat_exog_list]:
+        names, categories = self._known_numbers, self.futr_cat_exog_list
+        if not [*names, *categories]:
             raise ValueError(f"effects needs covariates: {self} has none in futr_exog_list")
-        if lacking := [name for name in self.futr_cat_exog_list if name not in df.columns]:
-            raise ValueError(f"df lacks the column {lacking[0]!r} of futr_exog_list")
-        check_frame("df", df, id_col="unique_id", time_col="ds", target_col="y", exogenous=names, others=False)
+        df = checked_frame(
+            "df", df, id_col="unique_id", time_col="ds", target_col="y", exogenous=[*names, *categories],
+            categories=categories, others=False,
+        )  # fmt: skip
+        check_twice("df", df, ["unique_id", "ds"])
         if freq is not None:
             check_freq(df["ds"], freq)
-        polars = not isinstance(df, pd.DataFrame)
-        df = pd.DataFrame(df.to_dict(as_series=False)) if polars else df
-        for column in self.futr_cat_exog_list:
+        df = df if isinstance(df, pd.DataFrame) else pd.DataFrame(df.to_dict(as_series=False))
+        for column in categories:
             others = sorted(df[column].dropna().unique(), key=str)[1:]
             df = df.assign(**{f"{column}={kind}": (df[column] == kind).where(df[column].notna()) for kind in others})
             names = [*names, *(f"{column}={kind}" for kind in others)]
-        masked = ["available_mask"] if "available_mask" in df.columns else []
-        df = df.astype(dict.fromkeys(["y", *names, *masked], float))  # also those of types with NA
-        dates = {name: rows.to_numpy() for name, rows in df.sort_values("ds").groupby("unique_id", observed=True)["ds"]}
-        check_twice("df", FrameIndex([*dates], [*dates.values()], polars=polars))
-        tables = df.pivot(index="ds", columns="unique_id", values=["y", *names, *masked])
+        if "available_mask" in df.columns:
+            df = df.assign(y=df["y"].where(df["available_mask"] > 0))
+        tables = df.pivot(index="ds", columns="unique_id", values=["y", *names])
         if not pd.api.types.is_integer_dtype(tables.index):
-            tables.index = pd.DatetimeIndex(tables.index)  # of pyarrow, and days of polars
+            tables.index = pd.DatetimeIndex(tables.index)  # days of polars
             freq = inferred_frequency(tables.index) if freq is None else freq
         tables = on_grid(tables, freq)  # so that a gap is no step
-        values = tables["y"].to_numpy(float)
-        if masked:
-            values = np.where(tables["available_mask"] > 0, values, math.nan)
-        features = np.stack([tables[name].to_numpy(float) for name in names], 2)
-        return effects_table(
-            values, features, list(tables["y"].columns), names, season=season_of(freq), coverage=coverage
-        )
+        features, series = np.stack([tables[name].to_numpy(float) for name in names], 2), list(tables["y"].columns)
+        season, values = season_of(freq), tables["y"].to_numpy(float)
+        return effects_table(values, features, series, names, season=season, coverage=coverage)
 
     @property
     def _known_numbers(self) -> list[str]:
@@ -484,8 +477,8 @@ class PanelModel(HostOverrides):
                 "fit another model to forecast others"
             )
 
-    def _checked_panel(self, dataset: Any, unseen: int, *, fitting: bool, distributed_config: Any = None) -> Panel:
-        panel = Panel(dataset, unseen, fitting=fitting, distributed_config=distributed_config)
+    def _checked_panel(self, dataset: Any, unseen: int, *, fitting: bool) -> Panel:
+        panel = Panel(dataset, unseen, fitting=fitting)
         self._check_exog(dataset)
         panel.check_values(self.cycle_column)
         # The host cuts more series than this into separate batches and then mixes up their rows.

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from utilsforecast.processing import maybe_compute_sort_indices
 
 from mvpa_ts.checks import listed, warn
-
-_ROUNDED = {"float64", "double", "int64", "uint64", "int32", "uint32"}  # types whose numbers float32 may round
 
 
 @dataclass(frozen=True)
@@ -28,8 +25,6 @@ class FrameIndex:
     freq: Any = None  # that the user gave to `NeuralForecast`: a text, a whole number or an offset
     scaled: bool = False  # whether `NeuralForecast` scales each series (local_scaler_type)
     static_names: list[Any] | None = None  # ids of `static_df`, sorted
-    # Columns that float32 cannot hold: an id, the distance between its numbers there, and the deviation.
-    rounded: dict[str, tuple[Any, float, float]] = field(default_factory=dict)
     # Of the frame whose rows follow in the data set: `val_df` in a fit, `futr_df` in a prediction.
     appended: FrameIndex | None = None
 
@@ -48,20 +43,9 @@ class FrameIndex:
         return all(np.array_equal(*pair) for pair in zip(self.dates, other.dates, strict=True))
 
 
-def check_twice(argument: str, index: FrameIndex) -> None:
-    """Raise ValueError for a date that occurs twice in a series."""
-    for name, dates in zip(index.names, index.dates or [], strict=False):
-        if len(repeated := dates[1:][dates[1:] == dates[:-1]]):
-            columns = list(index.columns[:2])
-            drop = f"{argument}.unique({columns})" if index.polars else f"{argument}.drop_duplicates({columns})"
-            raise ValueError(
-                f"{argument} must hold each date once in a series, got {shown(repeated[0])} twice in series {name!r}: "
-                f"drop a row, as {drop} does; where clocks are set back, give dates in UTC instead"
-            )
-
-
-# Offsets of pandas with holidays or opening hours, which their texts lack.
-_KINDS = ("BusinessHour", *(f"CustomBusiness{unit}" for unit in ("Hour", "Day", "MonthBegin", "MonthEnd")))
+# Offsets of pandas with months, holidays or opening hours, which their texts lack.
+_BUSINESS = ("BusinessHour", *(f"CustomBusiness{unit}" for unit in ("Hour", "Day", "MonthBegin", "MonthEnd")))
+_KINDS = ("DateOffset", *_BUSINESS)
 _UNITS = {"d": pd.Timedelta("1D"), "h": pd.Timedelta("1h"), "m": pd.Timedelta("1min"), "s": pd.Timedelta("1s")}
 
 
@@ -83,11 +67,11 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
         # What pandas infers is no word of polars.
         tells = other and (type(other) is pd.DateOffset or not index.polars)
         to_set = f"freq={_written(other, index)}" if tells else "freq to that of the dates"
-        if late := other == "" and _late_months(pd.DatetimeIndex(grid)):
-            months = int(min(_months_passed(pd.DatetimeIndex(grid)), default=1))
-            name, month = index.columns[1], f"{months}mo" if index.polars else pd.offsets.MonthBegin(months).freqstr
-            first = f"pl.col({name!r}).dt.truncate('1mo')" if index.polars else f"df[{name!r}].dt.to_period('M')"
-            first += "" if index.polars else ".dt.to_timestamp()"
+        if late := _late_months(pd.DatetimeIndex(grid)) if other == "" else 0:
+            month, first = pd.offsets.MonthBegin(late).freqstr, "df[{!r}].dt.to_period('M').dt.to_timestamp()"
+            if index.polars:
+                month, first = f"{late}mo", "pl.col({!r}).dt.truncate('1mo')"
+            first = first.format(index.columns[1])
             to_set = f"freq={month!r} and take {first} for dates: some months lack this day, so no freq has them"
         advice = f"The models were fitted to freq={written}: give such rows." if last_rows else f"Set {to_set}."
         # The forecast's dates would be wrong; a few dates alone may as well have gaps.
@@ -96,19 +80,12 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
         warn(f"{fact} {advice}")
         return
     # Both faults shift a series against the others, and the same three lines mend both.
-    facts, last = [], grid[-1:]
-    named = list(zip(map(repr, index.names), all_dates, strict=True))
-    if early := [name for name, dates in named if dates[-1:] != last]:
-        begin = (
-            "ends before {}, so its forecast begins" if len(early) == 1 else "end before {}, so their forecasts begin"
-        )
-        facts.append(f"series {listed(early)} {begin.format(shown(grid[-1]))} at another date")
-    if lacking := [
-        name
-        for name, dates in named
-        if dates[-1:] == last and not np.array_equal(dates, grid[len(grid) - len(dates) :])
-    ]:
-        facts.append(f"series {listed(lacking)} {'lacks' if len(lacking) == 1 else 'lack'} dates that others have")
+    named, facts = list(zip(map(repr, index.names), all_dates, strict=True)), []
+    if early := [name for name, dates in named if dates[-1] != grid[-1]]:
+        facts.append(f"dates of series {listed(early)} end before {shown(grid[-1])}, so forecasts begin at other dates")
+    punctual = ((name, dates) for name, dates in named if dates[-1] == grid[-1])
+    if lacking := [name for name, dates in punctual if not np.array_equal(dates, grid[-len(dates) :])]:
+        facts.append(f"dates of series {listed(lacking)} lack some that others have")
     if facts:
         fact = (
             f"{', and '.join(facts)}. neuralforecast counts steps from the end of each series, so MVPA reads the wrong "
@@ -119,19 +96,14 @@ def check_dates(index: FrameIndex, last_rows: int | None = None) -> None:
 
 
 def _lines_that_mend(index: FrameIndex) -> str:
-    id_column, time_column, target = index.columns
-    y = f"df[{target!r}]"
-    others = {"id_col": (id_column, "unique_id"), "time_col": (time_column, "ds")}
-    columns = "".join(f", {option}={name!r}" for option, (name, usual) in others.items() if name != usual)
-    mask = (
-        f"df = df.with_columns(available_mask={y}.is_not_null().cast(float))"
-        if index.polars
-        else f'df["available_mask"] = {y}.notna().astype(float)'
-    )
-    freq, keys = _written(index.freq, index), [id_column, time_column]
+    ids, dates, y = (f"df[{name!r}]" for name in index.columns)
+    freq, keys = _written(index.freq, index), [*index.columns[:2]]
+    columns = "" if keys == ["unique_id", "ds"] else ", id_col={!r}, time_col={!r}".format(*keys)
+    mask = f'df["available_mask"] = {y}.notna().astype(float)'
+    if index.polars:
+        mask = f"df = df.with_columns(available_mask={y}.is_not_null().cast(float))"
     fill = f'from utilsforecast.preprocessing import fill_gaps\ndf = fill_gaps(df, {freq}, end="global"{columns})'
     if "(" in freq:  # which fill_gaps does not take
-        ids, dates = (f"df[{name!r}]" for name in keys)
         fill = (
             f"dates = pd.date_range({dates}.min(), {dates}.max(), freq={freq})\n"
             f"rows = pd.MultiIndex.from_product([{ids}.unique(), dates], names={keys})\n"
@@ -176,14 +148,11 @@ def on_steps(dates: np.ndarray, freq: Any) -> bool:
 
 def saved_frequency(freq: Any) -> Any:
     """A frequency that JSON can hold: the text of an offset of pandas, or the arguments of one that has none."""
-    if type(freq) is pd.DateOffset:
-        return {"n": freq.n, **freq.kwds}
-    if (text := _text_of(freq)) is not None:
-        return text
-    if (kind := type(freq).__name__) in _KINDS:
-        saved = {"kind": kind, "n": freq.n, **_arguments_of(freq)}
-        if loaded_frequency(saved) == freq:
-            return saved
+    if (arguments := _arguments_of(freq)) is None:
+        return getattr(freq, "freqstr", freq)
+    saved = {"kind": type(freq).__name__, "n": freq.n, **arguments}
+    if type(freq).__name__ in _KINDS and loaded_frequency(saved) == freq:
+        return saved
     raise ValueError(
         f"freq must be an offset that can be written as text to be saved, got {freq!r}: set the freq of NeuralForecast "
         "to 'D' before save, and to this one again after load"
@@ -195,23 +164,18 @@ def loaded_frequency(saved: Any) -> Any:
     if not isinstance(saved, dict):
         return saved
     arguments = dict(saved)
-    kind = arguments.pop("kind", "")
-    return (getattr(pd.offsets, kind) if kind in _KINDS else pd.DateOffset)(**arguments)
+    kind = arguments.pop("kind", "DateOffset")
+    return getattr(pd.offsets, kind if kind in _KINDS else "DateOffset")(**arguments)
 
 
-def _text_of(freq: Any) -> Any:
-    """The text of an offset, or what is none as it is; None where the text does not tell all, such as holidays."""
+def _arguments_of(freq: Any) -> dict[str, Any] | None:
+    """Arguments of an offset whose text does not tell all, such as holidays, as lists of texts; None of others."""
     text = getattr(freq, "freqstr", freq)
-    try:
-        return text if text is freq or pd.tseries.frequencies.to_offset(text) == freq else None
-    except ValueError:  # it has none, such as Easter
-        return None
-
-
-def _arguments_of(freq: Any) -> dict[str, Any]:
-    """Arguments of an offset with holidays or opening hours, as lists of texts."""
+    with suppress(ValueError):  # it has no text, such as Easter
+        if text is freq or (type(freq) is not pd.DateOffset and pd.tseries.frequencies.to_offset(text) == freq):
+            return None
     return {
-        name: value if isinstance(value, str) else [str(each).removesuffix(":00") for each in value]
+        name: value if isinstance(value, (str, int, float)) else [str(each).removesuffix(":00") for each in value]
         for name, value in freq.kwds.items()
         if name not in ("calendar", "offset")
     }
@@ -219,12 +183,11 @@ def _arguments_of(freq: Any) -> dict[str, Any]:
 
 def _written(freq: Any, index: FrameIndex) -> str:
     """A frequency as one writes it in Python for the frame."""
-    kind, text = type(freq).__name__, _text_of(freq)
+    kind = type(freq).__name__
     if kind == "DateOffset" and index.polars:
         return f"'{freq.kwds['months']}mo'"
-    if kind != "DateOffset" and (kind not in _KINDS or text is not None):
+    if kind not in _KINDS or (arguments := _arguments_of(freq)) is None:
         return repr(getattr(freq, "freqstr", freq))
-    arguments = dict(freq.kwds) if kind == "DateOffset" else _arguments_of(freq)
     if "holidays" in arguments:
         # Of calendars, which hold those of a hundred years, the holidays of the frame.
         first, last = (str(end(dates[row] for dates in index.dates or ())) for end, row in ((min, 0), (max, -1)))
@@ -284,11 +247,11 @@ def other_frequency(dates: np.ndarray, freq: Any) -> Any:
     return None if name and pd.tseries.frequencies.to_offset(name) == offset else name
 
 
-def _late_months(days: pd.DatetimeIndex) -> bool:
-    """Whether dates are one a month at most, on a day that some months lack and for which they have their last."""
+def _late_months(days: pd.DatetimeIndex) -> int:
+    """Months from one of sorted dates to the next, on a day that some lack and for which they have their last; or 0."""
     late, usual = days.day.max() > 28, np.minimum(days.day.max(), days.days_in_month)
-    monthly = _months_passed(days).min(initial=1) >= 1
-    return bool(late and (days.day == usual).all() and not days.is_month_end.all() and monthly)
+    months = int(min(_months_passed(days), default=1))
+    return months if late and (days.day == usual).all() and not days.is_month_end.all() else 0
 
 
 def inferred_frequency(days: pd.DatetimeIndex) -> Any:
@@ -319,45 +282,6 @@ def on_grid(table: pd.DataFrame, freq: Any) -> pd.DataFrame:
         one = f"freq={freq!r}" if freq else "a frequency"
         warn(f"the dates of df do not follow {one}, so each row counts as one step: give the freq of df")
     return table
-
-
-def warn_of_rounding(index: FrameIndex) -> None:
-    """Warn of columns whose numbers are too large for their changes, or too small, for the host's float32."""
-    for column, (name, distance, deviation) in index.rounded.items():
-        target = column == index.columns[2]
-        advice = "subtract its level before fit and add it to the forecasts" if target else "subtract its level"
-        if distance < 1e-30:  # below the least number of float32
-            advice = "multiply it by a large number"
-        warn(
-            f"column {column!r} of series {name!r} is rounded to multiples of {distance:g} and changes by only "
-            f"{deviation:.3g}: neuralforecast keeps numbers in float32, which has seven digits; {advice}"
-        )
-
-
-def rounding_of(
-    df: Any, names: Sequence[Any], bounds: np.ndarray, id_col: str, time_col: str
-) -> dict[str, tuple[Any, float, float]]:
-    """Of each column of a frame the series that float32 rounds most, if by more than a twentieth of its deviation."""
-    rounded = {}
-    for column in (name for name in df.columns if name not in (id_col, time_col)):
-        if str(df[column].dtype).lower().removesuffix("[pyarrow]") not in _ROUNDED:
-            continue
-        values = np.asarray(df[column], float)
-        largest, worst = np.nanmax(np.abs(values), initial=0.0), 0.0
-        # Most frames hold numbers near 1: only of others the rows are sorted, as the host sorts them.
-        if not (largest > 1e4 or 0.0 < largest < 1e-30):
-            continue
-        if (order := maybe_compute_sort_indices(df, id_col, time_col)) is not None:
-            values = values[order]
-        for name, rows in zip(names, np.split(values, bounds[1:-1]), strict=True):
-            numbers = rows[np.isfinite(rows)]
-            if not len(numbers) or np.abs(numbers).max() > np.finfo(np.float32).max:
-                continue
-            distance, deviation = float(np.spacing(np.float32(np.abs(numbers).max()))), float(numbers.std())
-            lost = (numbers != numbers.astype(np.float32)).any()  # whole numbers may fit
-            if lost and distance > max(0.05 * deviation, worst):
-                rounded[column], worst = (name, distance, deviation), distance
-    return rounded
 
 
 def split_dates(dates: Any, bounds: np.ndarray) -> list[np.ndarray] | None:

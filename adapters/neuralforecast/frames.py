@@ -7,11 +7,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from numbers import Complex, Integral
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from neuralforecast.compat import SparkDataFrame
 from pandas.api.types import is_numeric_dtype
 from utilsforecast import processing
 from utilsforecast.compat import DataFrame
@@ -19,22 +21,25 @@ from utilsforecast.compat import DataFrame
 from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.dates import in_one_unit
 from mvpa_ts.adapters.options import check_memory, check_whole, meant, temporarily, unchanged_if_refused
-from mvpa_ts.checks import listed
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.forecasting.quantiles import quantiles_at
 from mvpa_ts.forecasting.series import check_names
 
+# Three decimal places below the largest number of float32, for sums and differences.
+LARGEST = 1e33
 _COUNTS = {"n_windows": 1, "step_size": 1, "val_size": 0, "test_size": 1, "h": 1}  # and the least of each
 # What a call hands on to the models and to torch's DataLoader, and neither takes for something else.
 _HANDED_ON = {"random_seed", "explainer_config", *inspect.signature(torch.utils.data.DataLoader).parameters}
 _HANDED_ON -= {"dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "collate_fn", "drop_last"}
+_ROUNDED = {"float64", "double", "int64", "uint64", "int32", "uint32"}  # types whose numbers float32 may round
 _NOT_GIVEN = {"self", "data_kwargs", "explainer_config"}  # by a user
 
 
-def check_frame(
+def checked_frame(
     argument: str, frame: Any, *, id_col: str, time_col: str | None = None, target_col: str | None = None,
     exogenous: Iterable[str] = (), others: bool = True, categories: Iterable[str] = (),
-) -> None:  # fmt: skip
-    """Raise ValueError for a frame whose rows, ids, dates or numbers neuralforecast would misread.
+) -> Any:  # fmt: skip
+    """A frame as the host reads it; raises ValueError where neuralforecast would misread rows, ids, dates or numbers.
 
     `argument` is its name, for messages. `static_df` has no dates, and `futr_df` no target. `exogenous` columns must be
     there too; what is in `categories` may be text, the `others` must be numbers where the host reads them.
@@ -54,6 +59,12 @@ def check_frame(
         )
     if not len(frame):
         raise ValueError(f"{argument} must have rows, got none")
+    if wrong := sorted({*exogenous} & {*keys, target_col, "available_mask"}):
+        raise ValueError(
+            "futr_exog_list, hist_exog_list and stat_exog_list must hold columns beside the id, the date and the "
+            f"target of df, and not the available_mask, got {wrong}: leave them out, the model reads the target's past "
+            "anyway"
+        )
     # The host sorts an empty date last, so that forecasts begin there, and an empty id beside none.
     for name in keys:
         if (lost := pd.isna(frame[name].to_numpy())).any():
@@ -63,11 +74,16 @@ def check_frame(
             )
     for name in [id_col, *(name for name in columns if name in categories)]:
         _check_kinds(argument, frame, name, "ids" if name == id_col else "categories")
-    if isinstance(frame, pd.DataFrame) and frame[id_col].dtype == object:
-        check_names(frame[id_col].unique().tolist(), id_col, f"take {argument}[{id_col!r}].astype(str)")
+    ids = list(dict.fromkeys(frame[id_col].to_list()))  # pandas' unique ends text at a zero character
+    check_names(ids, id_col, f"take {argument}[{id_col!r}].astype(str)")
+    if not isinstance(frame, pd.DataFrame) and (zoned := [each for each in ids if getattr(each, "tzinfo", None)]):
+        raise ValueError(
+            f"{id_col} must be moments without a time zone in a frame of polars, since neuralforecast would load "
+            f"{zoned[0]} as another moment: take pl.col({id_col!r}).dt.replace_time_zone(None)"
+        )
     if time_col is not None:
         _check_dates(argument, frame, time_col)
-    for name in (name for name in columns if name not in (*keys, *categories)) if others else needed:
+    for name in (name for name in (columns if others else needed) if name not in (*keys, *categories)):
         objects = time_col is not None and name != target_col
         _check_numbers(argument, frame, name, objects=objects, needed=name in needed)
     # The host multiplies losses by it.
@@ -78,22 +94,74 @@ def check_frame(
                 f"{argument} must hold 0 or 1 in column 'available_mask', got {mask[other.argmax()]} in row "
                 f"{int(other.argmax())}"
             )
+    return _of_numpy(frame, time_col)
 
 
-def check_filled(argument: str, frame: Any, keys: list[str]) -> None:
-    """Raise ValueError for an empty cell in a row that is not masked, with the id and date in its `keys`."""
-    names = [name for name in frame.columns if name not in (*keys, "sample_weight")]
-    masked = frame["available_mask"].to_numpy() == 0 if "available_mask" in names else False
+def check_twice(argument: str, frame: Any, keys: list[str]) -> None:
+    """Raise ValueError for a date that occurs twice in a series; ids and dates are in the columns `keys`."""
+    pandas = isinstance(frame, pd.DataFrame)
+    if (twice := (frame.duplicated(keys) if pandas else frame[keys].is_duplicated()).to_numpy()).any():
+        series, date = (frame[key].to_list()[int(twice.argmax())] for key in keys)
+        drop = f"drop_duplicates({keys})" if pandas else f"unique({keys})"
+        raise ValueError(
+            f"{argument} must hold each date once in a series, got {date} twice in series {series!r}: drop a row, "
+            f"as {argument}.{drop} does; where clocks are set back, give dates in UTC instead"
+        )
+
+
+def check_cells(argument: str, frame: Any, keys: list[str]) -> None:
+    """Raise ValueError for a cell that is empty or leaves float32 no room, in a row that is not masked.
+
+    The row is named by its id and date, which are in `keys`.
+    """
+    if len(keys) > 1:
+        check_twice(argument, frame, keys)
+    names = [name for name in frame.columns if name not in keys]
+    counted = frame["available_mask"].to_numpy() != 0 if "available_mask" in names else True
     for name in names:
-        if (empty := pd.isna(frame[name].to_numpy()) & ~np.asarray(masked)).any():
-            series, *date = (frame[key].to_list()[int(empty.argmax())] for key in keys)
-            advice = {
-                "df": ", or set a column available_mask to 0 there, 1 elsewhere",
-                "futr_df": ", or add the row: make_future_dataframe() has all",
-            }
-            raise ValueError(
-                f"{argument} must hold a value in column {name!r} for each row, got none for series {series!r}"
-                f"{' at '.join(map(str, ['', *date]))}: fill it{advice.get(argument, '')}"
+        cells = frame[name].to_numpy()
+        empty = pd.isna(cells)
+        # Text of categories has no size.
+        large = np.abs(pd.to_numeric(cells, errors="coerce")) > LARGEST
+        if not (wrong := (empty | large) & counted).any():
+            continue
+        row = int(wrong.argmax())
+        series, *date = (frame[key].to_list()[row] for key in keys)
+        wanted, got, advice = f"a value in column {name!r} for each row", f"none for series {series!r}", "fill it"
+        if not empty[row]:
+            wanted, advice = "finite numbers", "mend it"
+            if np.isfinite(cells[row]):
+                wanted, advice = f"numbers up to {LARGEST:g}", "divide the column by a number"
+            got = f"{cells[row]} in column {name!r} of series {series!r}"
+        if argument == "df":
+            advice += ", or set a column available_mask to 0 there, 1 elsewhere"
+        elif argument == "futr_df" and empty[row]:
+            advice += ", or add the row: make_future_dataframe() has all"
+        raise ValueError(f"{argument} must hold {wanted}, got {got}{' at '.join(map(str, ['', *date]))}: {advice}")
+
+
+def warn_of_rounding(frame: Any, id_col: str, time_col: str, target_col: str) -> None:
+    """Warn of columns whose numbers are too large for their changes, or too small, for the host's float32."""
+    for column in (name for name in frame.columns if name not in (id_col, time_col)):
+        if str(frame[column].dtype).lower().removesuffix("[pyarrow]") not in _ROUNDED:
+            continue
+        values = pd.Series(np.asarray(frame[column], float))
+        largest, rounded = values.abs().max(), []
+        for name, rows in values.groupby(frame[id_col].to_list()) if largest > 1e4 or largest < 1e-30 else ():
+            numbers = rows[rows.abs() <= LARGEST].to_numpy()  # on missing rows there may be others
+            if (numbers != numbers.astype(np.float32)).any():  # whole numbers may fit
+                distance, deviation = float(np.spacing(np.float32(np.abs(numbers).max()))), float(numbers.std())
+                if distance > 0.05 * deviation:
+                    rounded.append((distance, deviation, name))
+        for distance, deviation, name in sorted(rounded, key=itemgetter(0), reverse=True)[:1]:
+            advice = "subtract its level before fit and add it to the forecasts"
+            if column != target_col:
+                advice = "subtract its level"
+            if distance < 1e-30:  # below the least number of float32
+                advice = "multiply it by a large number"
+            warn(
+                f"column {column!r} of series {name!r} is rounded to multiples of {distance:g} and changes by only "
+                f"{deviation:.3g}: neuralforecast keeps numbers in float32, which has seven digits; {advice}"
             )
 
 
@@ -105,6 +173,11 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
         raise TypeError(f"{call.__name__} has no option {name!r}: {meant(name, accepted - _NOT_GIVEN)}")
     bound = signature.bind(host, *args, **options)
     given = bound.arguments
+    if given.get("distributed_config") is not None or isinstance(given.get("df"), SparkDataFrame):
+        raise ValueError(
+            "df must be a pandas or polars frame, without distributed_config: Spark splits it by series, and MVPA "
+            "attends across all series at once"
+        )
     for name, least in _COUNTS.items():
         if name in given and not (given[name] is None and name in ("n_windows", "test_size", "h")):
             check_whole(least, **{name: given[name]})
@@ -118,8 +191,12 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
         if isinstance(frame := given.get(argument), DataFrame):
             if not isinstance(frame, pd.DataFrame):
                 host.freq = in_one_unit(host.freq)
-            _check_argument(host, argument, frame, columns)
-            given[argument] = _of_numpy(frame, columns["time_col"])
+            given[argument] = frame = _checked_argument(host, argument, frame, columns)
+            if argument != "futr_df":  # of which the rows to forecast count
+                keys = [columns["id_col"], columns["time_col"]]
+                check_cells(argument, frame, keys[:1] if argument == "static_df" else keys)
+            if argument == "df":
+                warn_of_rounding(frame, **columns)
     if isinstance(given.get("futr_df"), DataFrame):
         _check_ahead(host, given["futr_df"], given.get("df"), given.get("h"))
     widths = getattr(host, "_cs_df", None) if given.get("level") or given.get("quantiles") else None
@@ -241,27 +318,25 @@ def _check_aliases(host: Any, taken: list[str]) -> None:
         )
 
 
-def _check_argument(host: Any, argument: str, frame: Any, columns: dict[str, Any]) -> None:
+def _checked_argument(host: Any, argument: str, frame: Any, columns: dict[str, Any]) -> Any:
     # Those of a search are in its config, which the host reads.
     futr, categories = host._get_needed_futr_exog(), host._get_categorical_exog()
     if argument == "static_df":
         stat = {name for model in host.models for name in getattr(model, "stat_exog_list", None) or ()}
-        check_frame(argument, frame, id_col=columns["id_col"], exogenous=sorted(stat), categories=categories)
-    elif argument == "futr_df":
+        return checked_frame(argument, frame, id_col=columns["id_col"], exogenous=sorted(stat), categories=categories)
+    if argument == "futr_df":
         keys = {name: columns[name] for name in ("id_col", "time_col")}
-        check_frame(argument, frame, **keys, exogenous=sorted(futr - {*categories}), others=False)
-    else:
-        check_frame(argument, frame, **columns, exogenous=sorted(host._get_needed_exog()), categories=categories)
-        check_freq(frame[columns["time_col"]], host.freq)
-        if isinstance(host.freq, int):
-            _check_room(argument, frame, columns["time_col"], host.h * host.freq)
+        return checked_frame(argument, frame, **keys, exogenous=sorted(futr), categories=categories, others=False)
+    frame = checked_frame(argument, frame, **columns, exogenous=sorted(host._get_needed_exog()), categories=categories)
+    check_freq(frame[columns["time_col"]], host.freq)
+    if isinstance(host.freq, int):
+        _check_room(argument, frame, columns["time_col"], host.h * host.freq)
+    return frame
 
 
 def check_freq(dates: Any, freq: Any) -> None:
     """Raise ValueError for a frequency that makes no later dates; the host would say so after the training."""
     first, reason = dates[:1], "which leads to no later date"
-    if str(dates.dtype).startswith("timestamp"):  # of pyarrow, which the host makes numpy's before it counts
-        first = pd.DatetimeIndex(first)
     try:
         forward = bool((processing.offset_times(first, freq, 1) > first).all())
         # The host cannot count some steps of pandas, such as the last Friday, nor two units of polars.
@@ -288,7 +363,7 @@ def _check_ahead(host: Any, frame: Any, df: Any, h: int | None) -> None:
             f"{wanted}, got {type(frame).__module__.split('.')[0]} with {got}: begin with make_future_dataframe(). "
             ".dt.tz_localize(None) takes a time zone away, .dt.replace_time_zone(None) in polars"
         ) from error
-    check_filled("futr_df", rows, keys)
+    check_cells("futr_df", rows, keys)
 
 
 def _check_room(argument: str, frame: Any, name: str, ahead: int) -> None:

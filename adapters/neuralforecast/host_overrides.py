@@ -31,7 +31,7 @@ from utilsforecast.processing import sort
 
 from mvpa_ts.adapters.neuralforecast import dates, losses
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex
-from mvpa_ts.adapters.neuralforecast.frames import check_filled, checked_call, of_this_package
+from mvpa_ts.adapters.neuralforecast.frames import checked_call, of_this_package
 from mvpa_ts.adapters.neuralforecast.training import HostTraining
 from mvpa_ts.adapters.options import temporarily
 from mvpa_ts.checks import listed, warn
@@ -216,7 +216,6 @@ def _with_index(
         list(names), dates.split_dates(row_dates, dataset.indptr), (id_col, time_col, target_col),
         isinstance(df, pl_DataFrame),
         static_names=None if static_names is None else list(dict.fromkeys(static_names)),
-        rounded=dates.rounding_of(df, list(names), dataset.indptr, id_col, time_col),
     )  # fmt: skip
     return dataset, names, last_dates, row_dates
 
@@ -329,15 +328,10 @@ def _encoded_known(encode: Method, host: NeuralForecast, df: Any) -> Any:
 
 
 @replacing(NeuralForecast, "_check_nan")
-def _check_nan_by_name(
-    check: Method, host: NeuralForecast, df: Any, static_df: Any, id_col: str, time_col: str, target_col: str
-) -> None:
-    check_filled("df", df, [id_col, time_col])
-    if static_df is not None:
-        check_filled("static_df", static_df, [id_col])
-    # Of text in polars the host cannot tell; it looks at the weights.
-    kept = {target_col, "available_mask", "sample_weight"}
-    check(host, df[[name for name in df.columns if name in kept]], None, id_col, time_col, target_col)
+def _check_weights(check: Method, host: NeuralForecast, df: Any, static_df: Any, *columns: str) -> None:
+    # Cells were looked at before. Of text in polars the host cannot tell; it looks at the weights.
+    kept = {host.target_col, "available_mask", "sample_weight"}
+    check(host, df[[name for name in df.columns if name in kept]], None, *columns)
 
 
 @replacing(NeuralForecast, "_conformity_scores")
@@ -347,16 +341,15 @@ def _scores_of_observed_rows(
     intervals = host.prediction_intervals
     if intervals is not None and "available_mask" in df.columns:
         rows = sort(df[[id_col, time_col, "available_mask"]], by=[id_col, time_col])
-        ids, missing = rows[id_col].to_numpy(), rows["available_mask"].to_numpy() == 0
+        ids, missing = rows[id_col].to_list(), pd.Series(rows["available_mask"].to_numpy() == 0)
         count = host.h + intervals.step_size * (intervals.n_windows - 1)
-        for end in np.flatnonzero(np.append(ids[1:] != ids[:-1], True)):
-            if missing[max(0, end + 1 - count) : end + 1].any():
-                raise ValueError(
-                    f"prediction_intervals compares forecasts with the last {count} rows of each series, got some with "
-                    f"available_mask = 0 in series {ids[end]!r}: neuralforecast would take what is stored there for "
-                    "values. Let series end with their last value, take fewer n_windows, or learn quantiles, "
-                    "loss=MQLoss(level=[80])"
-                )
+        if (compared := missing.groupby(ids).tail(count)).any():
+            raise ValueError(
+                f"prediction_intervals compares forecasts with the last {count} rows of each series, got some with "
+                f"available_mask = 0 in series {ids[compared.idxmax()]!r}: neuralforecast would take what is stored "
+                "there for values. Let series end with their last value, take fewer n_windows, or learn quantiles, "
+                "loss=MQLoss(level=[80])"
+            )
     return conformity(host, df, id_col, time_col, *args, **kwargs)
 
 

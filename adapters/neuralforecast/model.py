@@ -404,7 +404,7 @@ class MVPA(PanelModel):
         """Start the network in closed form and set its bounds, as far as the options ask for it."""
         settings, before = self._training.settings, self._fitted_series
         if before is None:  # else the cycle may be learnt already
-            panel.warn_of_long_cycle(self.cycle_column, self.network.config.cycle_length)
+            panel.warn_of_long_cycle(self.network.config.cycle_length)
         else:
             self._keep_vectors(before.rows(panel.names, len(panel)), len(panel))
         super()._prepare(panel, lookback, last_date)
@@ -473,7 +473,7 @@ class MVPA(PanelModel):
             return 0.0
         deviations = torch.tensor(fitted.units)[:, 1]
         values = torch.tensor(panel.rows(weighed=True)) / deviations
-        features = self.scaled_columns(torch.tensor(panel.features(names)), names, dim=2)
+        features = self.scaled_columns(torch.tensor(panel.features(names)[: len(values)]), names, dim=2)
         effects = covariate_effects(values, values.isfinite(), features)
         network.future_effects[: len(names)] = effects.to(network.future_effects)
         return (features @ effects * deviations).nan_to_num(0.0).numpy()

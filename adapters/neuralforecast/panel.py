@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -11,16 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from neuralforecast.tsdataset import BaseTimeSeriesDataset
 from torch import Tensor
 
-from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_dates, check_twice, shown, warn_of_rounding
+from mvpa_ts.adapters.neuralforecast.dates import FrameIndex, check_dates, shown
+from mvpa_ts.adapters.neuralforecast.frames import LARGEST
 from mvpa_ts.checks import listed, warn
-from mvpa_ts.forecasting.series import check_names, plain
+from mvpa_ts.forecasting.series import plain
 from mvpa_ts.windows import FeatureScaling, Scaling, Series, Windows, observed_range, series_windows
 
-# Three decimal places below the largest number of float32, for sums and differences.
-LARGEST = 1e33
 _IN_FILES = "needs df in memory, got parquet files, which are read series by series: pass df as a frame"
 
 
@@ -28,18 +25,11 @@ class Panel:
     """Series and rows of a data set of the host.
 
     Tables of rows are counted from the series' ends, as the host counts: the last row of each is the last of all. The
-    `unseen` rows at the end of each are not trained on, or not known yet. Raises ValueError where the data are split
-    among workers, or tables beside df do not fit to it.
+    `unseen` rows at the end of each are not trained on, or not known yet. Raises ValueError where tables beside df do
+    not fit to it.
     """
 
-    def __init__(self, dataset: Any, unseen: int, *, fitting: bool, distributed_config: Any = None) -> None:
-        pyspark = sys.modules.get("pyspark")
-        in_worker = pyspark is not None and pyspark.TaskContext.get() is not None
-        if distributed_config is not None or in_worker or not isinstance(dataset, BaseTimeSeriesDataset):
-            raise ValueError(
-                "df must be a pandas or polars frame, without distributed_config: Spark splits it by series, and MVPA "
-                "attends across all series at once"
-            )
+    def __init__(self, dataset: Any, unseen: int, *, fitting: bool) -> None:
         self.dataset, self.unseen, self.fitting = dataset, unseen, fitting
         # Files are read series by series, so nothing can be checked or computed over all of them.
         self.in_memory = hasattr(dataset, "temporal")
@@ -55,21 +45,19 @@ class Panel:
             )
         if self.index is not None and self.index.static_names is not None:
             self._check_ids("static_df", "one row for", self.index.static_names)
-        if index is not None and self.appended is not None:
-            if fitting:
-                self._check_ids("val_df", "rows of", self.appended.names)
-                for name, rows, later in zip(index.names, index.dates or (), self.appended.dates or (), strict=False):
-                    if (later.dtype == object) != (rows.dtype == object):  # moments of a time zone
-                        raise ValueError(
-                            f"val_df must have dates with a time zone where df has, got {later[0]} and {rows[-1]} in "
-                            f"series {name!r}: take it away in one of them, .dt.tz_localize(None)"
-                        )
-                    if later[0] <= rows[-1]:
-                        raise ValueError(
-                            f"val_df must begin after df ends, got {later[0]} and {rows[-1]} in series {name!r}: a "
-                            "validation looks back from val_df at the last rows of df. Cut df before val_df"
-                        )
-            check_twice("val_df" if fitting else "futr_df", self.appended)
+        if index is not None and self.appended is not None and fitting:
+            self._check_ids("val_df", "rows of", self.appended.names)
+            for name, rows, later in zip(index.names, index.dates or (), self.appended.dates or (), strict=False):
+                if (later.dtype == object) != (rows.dtype == object):  # moments of a time zone
+                    raise ValueError(
+                        f"val_df must have dates with a time zone where df has, got {later[0]} and {rows[-1]} in "
+                        f"series {name!r}: take it away in one of them, .dt.tz_localize(None)"
+                    )
+                if later[0] <= rows[-1]:
+                    raise ValueError(
+                        f"val_df must begin after df ends, got {later[0]} and {rows[-1]} in series {name!r}: a "
+                        "validation looks back from val_df at the last rows of df. Cut df before val_df"
+                    )
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -81,24 +69,6 @@ class Panel:
             return self.index.names
         indices = getattr(self.dataset, "indices", None)
         return None if indices is None else list(indices)
-
-    def check_names(self, columns: Iterable[str]) -> None:
-        """Raise ValueError for ids that could not be saved, and for exogenous columns that are none."""
-        if self.index is None:
-            return
-        column = self.index.columns[0]
-        check_names(self.index.names, column, f"take df[{column!r}].astype(str)")
-        if self.index.polars and (zoned := [each for each in self.index.names if getattr(each, "tzinfo", None)]):
-            raise ValueError(
-                f"{column} must be moments without a time zone in a frame of polars, since neuralforecast would load "
-                f"{zoned[0]} as another moment: take pl.col({column!r}).dt.replace_time_zone(None)"
-            )
-        if wrong := sorted({*columns} & {*self.index.columns, "available_mask"}):
-            raise ValueError(
-                f"futr_exog_list, hist_exog_list and stat_exog_list must hold columns beside the id, the date and the "
-                f"target of df, and not the available_mask, got {wrong}: leave them out, the model reads the target's "
-                "past anyway"
-            )
 
     def check_count(self, n_series: int) -> None:
         """Raise ValueError unless the panel has `n_series` series; the host trains on any number."""
@@ -112,8 +82,6 @@ class Panel:
         """
         if self.index is None or (read is not None and self.index.same_rows(already)):
             return
-        check_twice("df", self.index)
-        warn_of_rounding(self.index)
         # In cross-validation the rows to forecast are rows of the frame itself.
         if read is not None and self.appended is None:
             read += self.unseen
@@ -139,20 +107,15 @@ class Panel:
         for number, column in enumerate(self.dataset.temporal_cols):
             values = self.dataset.temporal[:, number].numpy()
             lost = np.isnan(values) & has_target
+            # Cells of frames were looked at before, but not those of missing rows.
             if len(broken := np.flatnonzero(available & (np.isinf(values) | lost))):
-                raise ValueError(self._infinite(column, values[broken[0]], int(broken[0])))
-            if len(large := np.flatnonzero(available & has_target & (np.abs(values) > LARGEST))):
+                series = self._series([int(self._owner[broken[0]])])
+                advice = f", or fill {column!r} on missing rows with any number: it is not read there"
                 raise ValueError(
-                    f"df must hold numbers up to {LARGEST:g}, got {values[large[0]]:g} in column {column!r} of series "
-                    f"{self._series([int(self._owner[large[0]])])}, which leaves float32 no room: divide "
-                    f"{column!r} by a number, or mark the row as missing (available_mask = 0)"
+                    f"df must hold finite numbers, got inf or NaN in column {column!r} of series {series}, which "
+                    "local_scaler_type spreads over all its rows. Leave local_scaler_type out, since the model scales "
+                    f"each series itself{advice if number == self.dataset.y_idx else ''}"
                 )
-        if (static := self.dataset.static) is not None and (infinite := torch.isinf(static)).any():
-            row, number = torch.argwhere(infinite)[0].tolist()
-            raise ValueError(
-                f"static_df must hold finite numbers, got {static[row, number]} in column "
-                f"{self.dataset.static_cols[number]!r} of series {self._series([row])}: mend it"
-            )
         if cycle_column is not None:
             phase = self.column(cycle_column)[available]
             if not np.array_equal(phase, np.rint(phase)):
@@ -249,16 +212,13 @@ class Panel:
                 "the next ones to stay as they are. Give the rows, or fit a model with a larger h"
             )
 
-    def warn_of_long_cycle(self, cycle_column: str | None, cycle_length: int | None) -> None:
+    def warn_of_long_cycle(self, cycle_length: int | None) -> None:
         """Warn of a cycle no step of which comes twice in the rows to train on, so that it cannot be learnt."""
-        if cycle_column is None or cycle_length is None or not self.in_memory:
-            return
-        phases = self.cycle_positions(cycle_column) % cycle_length
-        if len(np.unique(phases)) == len(phases):
+        if cycle_length is not None and (rows := self.dataset.max_size - self.unseen) <= cycle_length:
             warn(
-                f"cycle_length ({cycle_length}) should be smaller than the number of rows to train on, got "
-                f"{len(phases)}: no step of the cycle comes twice in {cycle_column!r}, so it cannot be learnt. Give "
-                "more rows, a shorter cycle_length, or leave cycle_length and cycle_column out"
+                f"cycle_length ({cycle_length}) should be smaller than the number of rows to train on, got {rows}: no "
+                "step of the cycle comes twice, so it cannot be learnt. Give more rows, a shorter cycle_length, or "
+                "leave cycle_length and cycle_column out"
             )
 
     def column(self, name: str) -> np.ndarray:
@@ -278,9 +238,14 @@ class Panel:
         return self._trained(self._aligned(np.where(counted, y, np.nan), np.nan))
 
     def features(self, names: Sequence[str]) -> np.ndarray:
-        """Columns of the rows to train on, [rows, N, F]; NaN is missing."""
-        values = np.stack([self.column(name) for name in names], axis=1).astype(float)
-        return self._trained(self._aligned(values, np.nan))
+        """Exogenous columns in all rows, [rows, N, F], a static one alike in each; NaN is missing."""
+        table = np.full((self.dataset.max_size, len(self), len(names)), np.nan)
+        for number, name in enumerate(names):
+            if name in self.dataset.temporal_cols:  # what is stored on a missing row may be anything
+                table[..., number] = self._aligned(np.where(self._available, self.column(name), np.nan), np.nan)
+            else:
+                table[..., number] = self.dataset.static[:, self.dataset.static_cols.get_loc(name)].numpy()
+        return table
 
     def units(self) -> np.ndarray:
         """Mean and deviation of each series over the rows to train on, [N, 2].
@@ -294,38 +259,17 @@ class Panel:
 
     def feature_scales(self, names: Sequence[str]) -> dict[str, list[float]]:
         """Mean, deviation, least and largest value of exogenous columns in the rows to train on; none for files."""
-        scales = {}
-        ends = self.dataset.indptr[1:] - self.unseen
-        for name, values in self._features_of(names, None, ends):
-            scaling = FeatureScaling.of(values[:, None].astype(float))
-            scales[name] = [float(number[0]) for number in vars(scaling).values()]
-        return scales
+        if not self.in_memory or not names:
+            return {}
+        scaling = FeatureScaling.of(self._trained(self.features(names)).reshape(-1, len(names)))
+        return dict(zip(names, np.stack([*vars(scaling).values()], axis=1).tolist(), strict=True))
 
     def warn_of_features(self, scales: Mapping[str, Sequence[float]], lookback: int) -> None:
         """Warn of exogenous columns that lie far from those of the fit, in the rows that a forecast reads."""
-        last = self.dataset.indptr[1:]
-        for name, values in self._features_of(list(scales), last - self.unseen - lookback, last):
-            scaling = FeatureScaling(*np.array(scales[name])[:, None])
-            for words in scaling.far_words(values[:, None].astype(float), [name]):
+        if self.in_memory and (names := list(scales)):
+            read = self.features(names)[-self.unseen - lookback :].reshape(-1, len(names))
+            for words in FeatureScaling(*np.transpose([*scales.values()])).far_words(read, names):
                 warn(words)
-
-    def _features_of(
-        self, names: Sequence[str], first: np.ndarray | None, last: np.ndarray
-    ) -> Iterator[tuple[str, np.ndarray]]:
-        """Exogenous columns by name: values that are not missing in the rows [first, last) of each series."""
-        if not self.in_memory or not names:
-            return
-        number = np.arange(len(self._owner))
-        counted = self._available & (number < last[self._owner])  # what is stored on a missing row may be anything
-        if first is not None:
-            counted &= number >= first[self._owner]
-        static = self.dataset.static_cols
-        for name in names:
-            if name in self.dataset.temporal_cols:
-                yield name, self.column(name)[counted]
-            elif static is not None and name in static:
-                yield name, self.dataset.static[:, static.get_loc(name)].numpy()
-            # Of a column that is nowhere, the host says so.
 
     def value_range(self) -> tuple[Tensor, Tensor]:
         """Smallest and largest value of each series in the rows to train on; infinite for one without any, [N] each."""
@@ -400,28 +344,6 @@ class Panel:
             f"{argument} must have its series in the order of df once both are sorted by {column!r}, got "
             f"{listed(list(map(repr, got)))}, and in df {listed(list(map(repr, names)))}: make {column!r} a column of "
             "strings in both"
-        )
-
-    def _infinite(self, column: str, value: float, row: int) -> str:
-        series = int(self._owner[row])
-        validated = self.fitting and self.appended is not None  # the host does not look for NaN in these rows
-        if np.isnan(value) and not validated:
-            target = column == self.dataset.temporal_cols[self.dataset.y_idx]
-            advice = f", or fill {column!r} on missing rows with any number: it is not read there" if target else ""
-            return (
-                f"df must hold finite numbers, got inf or NaN in column {column!r} of series {self._series([series])}, "
-                "which local_scaler_type spreads over all its rows. Leave local_scaler_type out, since the model "
-                f"scales each series itself{advice}"
-            )
-        number = row - int(self.dataset.indptr[series])
-        index = None if self.index is None else self.index.with_appended()
-        dates: Any = [] if index is None or index.dates is None else index.dates[series]
-        where = f"at {shown(dates[number])}" if number < len(dates) else f"in its row {number}"
-        ahead = not self.fitting and self.appended is not None and row >= self.dataset.indptr[series + 1] - self.unseen
-        frames = "df and val_df" if validated else "futr_df" if ahead else "df"
-        return (
-            f"{frames} must hold finite numbers, got {value} in column {column!r} of series {self._series([series])} "
-            f"{where}: {'' if ahead else 'mark the row as missing (available_mask = 0) or '}mend it"
         )
 
     def _series(self, rows: list[int]) -> str:

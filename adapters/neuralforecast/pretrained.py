@@ -215,10 +215,10 @@ class PretrainedMVPA(PanelModel):
         self.val_size, self.test_size = val_size, test_size  # what the host's forecasts of the past read
         return self
 
-    def _checked_panel(self, dataset: Any, unseen: int, **options: Any) -> Panel:
+    def _checked_panel(self, dataset: Any, unseen: int, *, fitting: bool) -> Panel:
         # The season comes with the frequency of the panel, so it is read wherever a panel comes in.
-        panel = super()._checked_panel(dataset, unseen, **options)
-        if panel.fitting:  # it takes any number of series
+        panel = super()._checked_panel(dataset, unseen, fitting=fitting)
+        if fitting:  # it takes any number of series
             self.n_series = self.hparams["n_series"] = len(panel)
         if panel.index is not None and panel.index.scaled and not isinstance(self.bounded, bool):
             raise ValueError(

@@ -197,8 +197,7 @@ class AutoMVPA(BaseAuto):
     def fit(self, dataset: Any, val_size: int = 0, test_size: int = 0, **options: Any) -> AutoMVPA:
         """Check the panel, search and fit the best; called by `NeuralForecast.fit`."""
         # Else every trial would fail with the same words.
-        workers = options.get("distributed_config")
-        panel = Panel(dataset, val_size + test_size, fitting=True, distributed_config=workers)
+        panel = Panel(dataset, val_size + test_size, fitting=True)
         panel.check_count(self.n_series)
         panel.check_values(None)
         panel.check_dates()
@@ -240,7 +239,6 @@ class AutoMVPA(BaseAuto):
             **(self.optuna_options.create_study_kwargs or {}),
         }
         storage = chosen["storage"]
-        url = storage if isinstance(storage, str) else getattr(storage, "url", None)
         if isinstance(storage, str):
             check_url(storage)
         # Memory holds any object, a database only JSON.
@@ -253,7 +251,7 @@ class AutoMVPA(BaseAuto):
                         f"{name} in config must be JSON to be kept in a database, got {space[name]!r}: leave it out, "
                         "or set storage=None"
                     ) from error
-        with named_errors(url):
+        with named_errors(getattr(storage, "url", storage)):
             study = opened(chosen, facts)
             if study.directions != [StudyDirection.MINIMIZE]:  # the best trial would be the worst
                 raise ValueError(
@@ -483,19 +481,16 @@ def noting_failure(trial: optuna.Trial, drawn: set[str]) -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, FloatingPointError, TimeIsUpError) as error:
-        trial.set_user_attr(REASON, str(error))
-        if isinstance(error, ValueError) and drawn & set(re.findall(r"\w+", str(error))):
-            raise SettingError(str(error)) from error
-        raise
-    except (RuntimeError, MemoryError) as error:
-        if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)):
+    except (ValueError, FloatingPointError, TimeIsUpError, RuntimeError, MemoryError) as error:
+        full = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)
+        if isinstance(error, RuntimeError) and not full:
             raise
-        reason = f"the trial ran out of memory: {error}"
+        reason = f"the trial ran out of memory: {error}" if full else str(error)
         trial.set_user_attr(REASON, reason)
-        if not drawn:
-            raise
-        raise SettingError(reason) from error
+        named = isinstance(error, ValueError) and drawn & set(re.findall(r"\w+", reason))
+        if named or (full and drawn):
+            raise SettingError(reason) from error
+        raise
 
 
 def check_url(url: str) -> None:
@@ -531,7 +526,7 @@ def opened_database(url: str) -> RDBStorage:
 
 
 @contextmanager
-def named_errors(url: str | None) -> Iterator[None]:
+def named_errors(url: Any) -> Iterator[None]:
     """Let an error of the database say which one it is, and what is wrong: Optuna names neither."""
     try:
         yield
@@ -540,7 +535,7 @@ def named_errors(url: str | None) -> Iterator[None]:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        name = "in memory" if url is None else make_url(url).render_as_string(hide_password=True)
+        name = make_url(url).render_as_string(hide_password=True) if isinstance(url, str) else "in memory"
         raise OSError(
             f"the search cannot read or write its database {name} ({getattr(cause, 'orig', cause)}); trials that are "
             "finished in it stay, and the same call goes on from them"

@@ -417,12 +417,10 @@ def _positions(dates: pd.DatetimeIndex, frequency: Any) -> np.ndarray | None:
         count = _business_days(days, frequency)
     elif isinstance(frequency, (offsets.Day, offsets.Week)):
         count = _spans(days, pd.Timedelta(7 if isinstance(frequency, offsets.Week) else 1, "D"))
-    elif isinstance(frequency, (offsets.MonthBegin, offsets.MonthEnd)):
-        count = days.to_period("M").asi8
     elif frequency is None:
         return None
     else:
-        # There are few quarters and years since 1970, so pandas can count them.
+        # There are few months, quarters and years since 1970, so pandas can count them.
         origin = pd.Timestamp("1970-01-01")
         steps = pd.date_range(min(origin, days[0]), max(origin, days[-1]), freq=frequency.base)
         count = steps.searchsorted(days) - steps.searchsorted(origin)
@@ -445,12 +443,8 @@ def _positions_by_parts(dates: pd.DatetimeIndex, frequency: pd.DateOffset) -> np
 
 def _spans(dates: pd.DatetimeIndex, span: pd.Timedelta) -> np.ndarray:
     """Whole spans of time from 1970 to each date."""
-    # In the unit of the dates where it is fine enough: nanoseconds end in the year 2262.
-    unit = int(pd.Timedelta(1, dates.unit).as_unit("ns").value)
-    length = int(span.as_unit("ns").value)
-    if length % unit:
-        dates, unit = dates.as_unit("ns"), 1
-    return dates.asi8 // (length // unit)
+    # This way round pandas keeps the unit of the dates where it is fine enough: nanoseconds end in the year 2262.
+    return np.asarray((dates - pd.Timestamp("1970-01-01")) // span)
 
 
 def _business_days(days: pd.DatetimeIndex, frequency: Any) -> np.ndarray:

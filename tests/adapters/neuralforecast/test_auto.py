@@ -347,8 +347,6 @@ def test_cross_validation_and_exogenous_columns(panel, forecaster):
 def test_bad_panels_are_refused_before_the_search(panel, forecaster):
     with pytest.raises(ValueError, match=r"n_series \(4\) must be the number of series in df, got 3"):
         forecaster(AutoMVPA(6, 4, config=config, storage=None)).fit(panel(3), val_size=6)
-    with pytest.raises(ValueError, match="Spark splits it by series"):
-        AutoMVPA(6, 4, config=config, storage=None).fit(object(), distributed_config=object())
 
 
 def test_columns_of_a_search_are_checked_as_those_of_a_model(panel, forecaster):

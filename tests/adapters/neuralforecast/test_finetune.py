@@ -116,7 +116,7 @@ def test_series_that_end_early_are_named_and_the_printed_lines_mend_them(panel):
     forecaster = fitted(panel, 3)
     whole = panel(3)
     short = whole.drop(whole[whole["unique_id"] == "s01"].index[-4:])
-    with pytest.warns(UserWarning, match=r"(?s)series 's01' ends before .*fill_gaps"):
+    with pytest.warns(UserWarning, match=r"(?s)series 's01' end before .*fill_gaps"):
         assert forecaster.predict(short)["ds"].nunique() > 6
     mended = fill_gaps(short, "h", end="global")
     mended["available_mask"] = mended["y"].notna().astype(float)

@@ -1,8 +1,6 @@
 """Panels as users have them: gaps, other series at prediction, order, cycles, dates, Spark."""
 
-import sys
 import warnings
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,8 @@ import pytest
 import torch
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
-from neuralforecast.tsdataset import _FilesDataset
 
-from mvpa_ts.adapters.neuralforecast import MVPA
+from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA, frames
 from mvpa_ts.adapters.neuralforecast.dates import jump_of, other_frequency, saved_frequency
 from mvpa_ts.adapters.neuralforecast.panel import Panel, whole_positions
 
@@ -412,8 +409,8 @@ def test_series_that_do_not_share_dates_are_reported(tiny, panel, forecaster):
     with warnings.catch_warnings(action="error", category=UserWarning):
         warnings.filterwarnings("ignore", message=".*(num_workers|val_check_steps|LeafSpec).*")
         forecaster(tiny()).fit(later_start)
-    early = r"series 's01' ends before 2024-01-03 11:00:00, so its forecast begins at another date"
-    for lacking, message in ((row == 30, "series 's01' lacks dates that others have"), (row > 55, early)):
+    early = r"dates of series 's01' end before 2024-01-03 11:00:00, so forecasts begin at other dates"
+    for lacking, message in ((row == 30, "dates of series 's01' lack some that others have"), (row > 55, early)):
         fitted = forecaster(tiny())
         with pytest.warns(UserWarning, match=message) as caught:
             fitted.fit(frame[(frame["unique_id"] != "s01") | ~lacking])
@@ -421,20 +418,20 @@ def test_series_that_do_not_share_dates_are_reported(tiny, panel, forecaster):
         with warnings.catch_warnings(action="error", category=UserWarning):
             fitted.predict()  # fit has said it
     gone = ((frame["unique_id"] == "s01") & (row == 30)) | ((frame["unique_id"] == "s02") & (row > 55))
-    with pytest.warns(UserWarning, match="'s02' ends before .* another date, and series 's01' lacks dates that others"):
+    with pytest.warns(UserWarning, match="'s02' end before .* at other dates, and dates of series 's01' lack"):
         forecaster(tiny()).fit(frame[~gone])
 
 
-def test_spark_is_refused(tiny, panel, dataset, monkeypatch):
-    files = _FilesDataset([], [], "unique_id", "ds", "y", min_size=60)
-    with pytest.raises(ValueError, match="Spark splits it by series"):
-        tiny().fit(files, distributed_config=object())
-    with pytest.raises(ValueError, match="polars frame, without distributed_config: Spark splits"):
-        tiny().fit(dataset(panel(4)), distributed_config=object())
-    in_worker = SimpleNamespace(TaskContext=SimpleNamespace(get=lambda: object()))
-    monkeypatch.setitem(sys.modules, "pyspark", in_worker)
-    with pytest.raises(ValueError, match="Spark splits it by series"):
-        tiny().predict(dataset(panel(4)))
+@pytest.mark.parametrize("model", [MVPA(6, 12, 4), AutoMVPA(6, 4, storage=None)], ids=str)
+def test_spark_is_refused(model, panel, forecaster, monkeypatch):
+    host, split = forecaster(model), object()
+    monkeypatch.setattr(frames, "SparkDataFrame", type(split))
+    for call, options in (
+        (host.fit, {"distributed_config": object()}), (host.fit, {"df": split}), (host.predict, {"df": split}),
+        (host.simulate, {"df": split}),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="polars frame, without distributed_config: Spark splits"):
+            call(**{"df": panel(4), **options})
 
 
 def test_dates_that_jump_are_named(tiny, panel, forecaster):
@@ -559,7 +556,7 @@ def test_dates_are_checked_wherever_a_frame_comes_in(make, method, tiny, panel, 
 
     with pytest.raises(ValueError, match=r"each date once in a series, got 2024-01-03 10:00:00 twice in series 's02'"):
         give(pd.concat([frame, frame[(frame["unique_id"] == "s02")].iloc[[58]]]))
-    with pytest.warns(UserWarning, match="series 's01' lacks dates that others have"):
+    with pytest.warns(UserWarning, match="dates of series 's01' lack some that others have"):
         give(frame[(frame["unique_id"] != "s01") | (row != 57)])
     with pytest.warns(UserWarning, match="do not follow freq='h': after 2024-01-03 08:00:00 comes 2024-01-03 10:00:00"):
         give(frame[row != 57])
@@ -576,7 +573,7 @@ def test_predict_checks_what_it_reads_and_fit_did_not(tiny, panel, forecaster):
     frame = panel(4)
     gap = frame[(frame["unique_id"] != "s01") | (frame.groupby("unique_id").cumcount() != 20)]
     fitted = forecaster(tiny())
-    with pytest.warns(UserWarning, match="series 's01' lacks dates"):
+    with pytest.warns(UserWarning, match="dates of series 's01' lack some"):
         fitted.fit(gap)
     with warnings.catch_warnings(action="error", category=UserWarning):
         fitted.predict(gap)

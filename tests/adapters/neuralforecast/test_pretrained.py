@@ -406,7 +406,7 @@ def test_categories_take_their_share_of_the_effects():
     model = MVPA.from_pretrained("small", h=12, **columns, **QUIET)
     effects = model.effects(sales).set_index("covariate")["effect"]
     assert effects.to_dict() == pytest.approx({"x": 0.0, "kind=b": 10.0, "kind=c": 20.0}, abs=0.5)
-    with pytest.raises(ValueError, match="df lacks the column 'kind'"):
+    with pytest.raises(ValueError, match=r"df must have the columns of .* covariates, got none of \['kind'\]"):
         model.effects(sales.drop(columns="kind"))
     forecaster = NeuralForecast([model], freq="D")
     forecaster.fit(sales[:-12])
