@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from numbers import Complex, Integral
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -146,23 +145,29 @@ def warn_of_rounding(frame: Any, id_col: str, time_col: str, target_col: str) ->
         if str(frame[column].dtype).lower().removesuffix("[pyarrow]") not in _ROUNDED:
             continue
         values = pd.Series(np.asarray(frame[column], float))
-        largest, rounded = values.abs().max(), []
-        for name, rows in values.groupby(frame[id_col].to_list()) if largest > 1e4 or largest < 1e-30 else ():
-            numbers = rows[rows.abs() <= LARGEST].to_numpy()  # on missing rows there may be others
-            if (numbers != numbers.astype(np.float32)).any():  # whole numbers may fit
-                distance, deviation = float(np.spacing(np.float32(np.abs(numbers).max()))), float(numbers.std())
-                if distance > 0.05 * deviation:
-                    rounded.append((distance, deviation, name))
-        for distance, deviation, name in sorted(rounded, key=itemgetter(0), reverse=True)[:1]:
-            advice = "subtract its level before fit and add it to the forecasts"
-            if column != target_col:
-                advice = "subtract its level"
-            if distance < 1e-30:  # below the least number of float32
-                advice = "multiply it by a large number"
-            warn(
-                f"column {column!r} of series {name!r} is rounded to multiples of {distance:g} and changes by only "
-                f"{deviation:.3g}: neuralforecast keeps numbers in float32, which has seven digits; {advice}"
-            )
+        values = values.where(values.abs() <= LARGEST)  # on missing rows there may be others
+        if not ((largest := values.abs().max()) > 1e4 or largest < 1e-30):
+            continue
+        lost = values.notna() & (values != values.astype(np.float32))  # whole numbers may fit
+        table = pd.DataFrame({"value": values, "size": values.abs(), "lost": lost})
+        number, names = pd.factorize(pd.Series(frame[id_col].to_list()))
+        of_series = table.groupby(number)
+        distances = np.spacing(of_series["size"].max().astype(np.float32)).astype(float)
+        deviations = of_series["value"].std(ddof=0)
+        rounded = of_series["lost"].any() & (distances > 0.05 * deviations)
+        if not rounded.any():
+            continue
+        worst = distances[rounded].idxmax()
+        name, distance, deviation = names[worst], distances[worst], deviations[worst]
+        advice = "subtract its level before fit and add it to the forecasts"
+        if column != target_col:
+            advice = "subtract its level"
+        if distance < 1e-30:  # below the least number of float32
+            advice = "multiply it by a large number"
+        warn(
+            f"column {column!r} of series {name!r} is rounded to multiples of {distance:g} and changes by only "
+            f"{deviation:.3g}: neuralforecast keeps numbers in float32, which has seven digits; {advice}"
+        )
 
 
 def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any) -> Any:
