@@ -16,48 +16,16 @@ import numpy as np
 import pytest
 import torch
 from support.edf_files import signals_of
-
-MVPFORMER: dict[str, Any] = {
-    "dim": 4,
-    "num_layers": 1,
-    "num_heads": 2,
-    "num_kv_heads": 1,
-    "mlp_dim": 4,
-    "time_rows": 6,
-    "channel_rows": 4,
-    "window": 2,
-    "context": 4,
-}
-WAVE = np.sin(np.arange(60) / 3)
+from support.fuzzing import saved
 
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a small sound form of each file that a reader reads."""
-    from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig
-    from mvpa_ts.ieeg.model.lora import prepared, save_finetuned, with_head
-
     folder = tmp_path_factory.mktemp("files")
-    base = MVPFormer(MVPFormerConfig(**MVPFORMER))
-    base.save_pretrained(folder / "base")
-    save_finetuned(prepared(with_head(base), "lora", rank=2), folder / "finetuned")
-    small_forecaster().to_files(folder / "forecaster")
-    small_classifier().to_files(folder / "classifier")
+    for make in (saved.make_adapter, saved.make_forecaster, saved.make_classifier):
+        make(folder)
     return folder
-
-
-def small_forecaster() -> Any:
-    from mvpa_ts.forecasting import ForecasterTraining, ForecastingConfig, Series, fit_forecaster
-
-    config = ForecastingConfig(4, 16, patch_length=8, patch_stride=4, dim=4, num_heads=2, mlp_dim=4, num_outputs=3)
-    return fit_forecaster([Series(WAVE[:, None])], config, ForecasterTraining(steps=2), levels=(0.1, 0.5, 0.9))
-
-
-def small_classifier() -> Any:
-    from mvpa_ts.classification import ClassificationTraining, fit_classifier
-
-    series = [WAVE[None] * (1 + row % 2) for row in range(6)]
-    return fit_classifier(series, [row % 2 for row in range(6)], training=ClassificationTraining(steps=2))
 
 
 class Code:
@@ -109,11 +77,11 @@ def _classifier(folder: Path) -> Any:
 # Of each reader: a sound folder, and the file in it that holds weights; or None, as the file is all weights.
 READERS: dict[str, tuple[Callable[[Path], Any], str | None, str]] = {
     "model": (_model, "base", "model.safetensors"),
-    "adapter": (_adapter, "finetuned/adapter", "adapter_model.safetensors"),
+    "adapter": (_adapter, "m/adapter", "adapter_model.safetensors"),
     "checkpoint": (_checkpoint, None, ""),
     "released": (_released, None, ""),
-    "forecaster": (_forecaster, "forecaster", "forecaster.safetensors"),
-    "classifier": (_classifier, "classifier", "classifier.safetensors"),
+    "forecaster": (_forecaster, "f", "forecaster.safetensors"),
+    "classifier": (_classifier, "c", "classifier.safetensors"),
 }
 
 
@@ -203,10 +171,10 @@ assert not asked, asked
     assert result.returncode == 0, result.stderr
 
 
-def test_training_asks_no_network():
+def test_training_asks_no_network(tmp_path):
     with network_noted() as asked:
-        small_forecaster()
-        small_classifier()
+        saved.make_forecaster(tmp_path)
+        saved.make_classifier(tmp_path)
     assert asked == []
 
 
@@ -220,7 +188,7 @@ def test_detection_asks_no_network_and_writes_no_identity(tmp_path, files, capfd
     patient = edfio.Patient(code="X99-KEY", sex="F", birthdate=date(1970, 5, 5), name="Jane_Roe")
     note = edfio.EdfAnnotation(3, 0, "Jane Roe moves")
     edfio.Edf(signals, patient=patient, annotations=[note]).write(tmp_path / "recording.edf")
-    arguments = ["detect", str(tmp_path / "recording.edf"), "--model", str(files / "finetuned" / "model")]
+    arguments = ["detect", str(tmp_path / "recording.edf"), "--model", str(files / "m" / "model")]
     with network_noted() as asked:
         assert main([*arguments, "-o", str(tmp_path / "found"), "--channels", "all"]) == 0
     assert asked == []

@@ -249,14 +249,6 @@ def test_dropout_acts_in_training_only():
     assert not torch.allclose(drop(1), attention.eval()(x, *tables))
 
 
-def test_state_dict_round_trip():
-    attention = module(num_kv_heads=2)
-    torch.manual_seed(8)
-    other = MVPAttention(D, HEADS, 2)
-    other.load_state_dict(attention.state_dict())
-    assert torch.equal(other(sample(), *codebooks()), attention(sample(), *codebooks()))
-
-
 @pytest.mark.parametrize("impl", ["reference", "separable"])
 @pytest.mark.parametrize("row_order", ["distance", "released"])
 def test_autocast_to_bfloat16(row_order, impl):
@@ -295,12 +287,6 @@ def test_the_codebook_of_a_term_that_is_off_may_be_left_out(components, options)
         if name.removesuffix("_codebook") in components
     }
     torch.testing.assert_close(attention(x, **needed), attention(x, time, channel))
-
-
-def test_printed_it_tells_its_sizes_and_options():
-    assert MVPAttention(24, 4).extra_repr() == "24, num_heads=4, num_kv_heads=4"
-    made = MVPAttention(24, 4, 2, causal=False, components=["time"], beyond="clamp")
-    assert made.extra_repr() == "24, num_heads=4, num_kv_heads=2, causal=False, components=('time',), beyond='clamp'"
 
 
 @pytest.mark.parametrize("codebook", [torch.float64, torch.float16], ids=str)

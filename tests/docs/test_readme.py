@@ -40,12 +40,3 @@ def test_detection(run, tmp_path):
     (promised,) = re.findall(r"# (\[.*\])", BLOCKS[2])
     assert run(BLOCKS[2]).splitlines()[-1] == promised
     assert (tmp_path / "seizure.png").stat().st_size > 1000
-
-
-def test_citation_names_the_paper():
-    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    title = "A foundation model with multi-variate parallel attention to generate neuronal activity"
-    for text in (README, citation):
-        assert title in text
-        assert "2506.20354" in text
-        assert "not affiliated with" in " ".join(text.split())

@@ -136,15 +136,11 @@ def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(tmp_path):
     train(_Repeat(2), windows, training, seed=0, checkpoint=Checkpoint(path, "one"))
     with pytest.raises(ValueError, match=r"run\.pt was begun with other settings, one, not two: remove it"):
         train(_Repeat(2), windows, training, seed=0, checkpoint=Checkpoint(path, "two"))
-    path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(ValueError, match=r"run\.pt is damaged: remove it"):
-        train(_Repeat(2), windows, training, seed=0, checkpoint=Checkpoint(path, "one"))
-    torch.save(torch.zeros(3), path)  # a file of torch, but no checkpoint
-    with pytest.raises(ValueError, match=r"run\.pt is damaged: remove it"):
-        train(_Repeat(2), windows, training, seed=0, checkpoint=Checkpoint(path, "one"))
-    path.write_bytes(b"")
-    with pytest.raises(ValueError, match=r"run\.pt is damaged: remove it"):
-        train(_Repeat(2), windows, training, seed=0, checkpoint=Checkpoint(path, "one"))
+    torch.save(torch.zeros(3), tmp_path / "no checkpoint.pt")
+    for content in (path.read_bytes()[:500], (tmp_path / "no checkpoint.pt").read_bytes(), b""):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"run\.pt is damaged: remove it"):
+            train(_Repeat(2), windows, training, seed=0, checkpoint=Checkpoint(path, "one"))
 
 
 def test_the_rate_is_halved_after_every_epoch_but_the_first(monkeypatch):

@@ -1,7 +1,5 @@
 """Running totals, whose steps the pretrained forecaster forecasts."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

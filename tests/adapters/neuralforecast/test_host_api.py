@@ -63,11 +63,10 @@ def test_what_a_search_overrides():
     assert re.findall(r'"(\w+)": float\(metrics\["([\w/]+)"\]\)', source) == list(_METRICS.items())
 
 
-def test_load_refuses_what_finetune_takes(panel, tmp_path):
+def test_load_refuses_what_finetune_takes(panel, tmp_path, fit):
     """Once this fails, `MVPA.load` may go."""
     options = {"max_steps": 1, "enable_progress_bar": False, "logger": False, "enable_model_summary": False}
-    peer = NeuralForecast([iTransformer(6, 12, 4, hidden_size=8, n_heads=2, **options)], freq="h")
-    peer.fit(panel(4))
+    peer = fit(iTransformer(6, 12, 4, hidden_size=8, n_heads=2, **options), panel(4))
     peer.save(str(tmp_path / "saved"))
     with pytest.raises(TypeError, match="max_steps"):
         NeuralForecast.load(str(tmp_path / "saved"), max_steps=2)
@@ -83,7 +82,7 @@ def test_the_registry_of_saved_models():
     assert core.MODEL_FILENAME_DICT["itransformer"] is iTransformer
 
 
-def test_the_host_still_has_its_traps(panel):
+def test_the_host_still_has_its_traps(panel, fit):
     """Once these fail, the fixes in the adapter may go."""
     data = TimeSeriesDataset.from_df(panel(40))[0]
     loader = TimeSeriesDataModule(data, batch_size=40).train_dataloader()
@@ -91,8 +90,7 @@ def test_the_host_still_has_its_traps(panel):
     assert not torch.equal(levels, levels.sort().values), "training batches hold the series in order"
 
     options = {"max_steps": 1, "enable_progress_bar": False, "logger": False, "enable_model_summary": False}
-    peer = NeuralForecast([iTransformer(6, 12, 4, hidden_size=8, n_heads=2, **options)], freq="h")
-    peer.fit(panel(4))
+    peer = fit(iTransformer(6, 12, 4, hidden_size=8, n_heads=2, **options), panel(4))
     mixed = peer.predict(panel(64)).groupby("unique_id")["iTransformer"].mean()
     assert (mixed - [100.0 * (i + 1) for i in range(64)]).abs().max() > 100, (
         "more series than the batch keep their rows"

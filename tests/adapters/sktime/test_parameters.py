@@ -1,18 +1,12 @@
 """Every parameter reaches the network or its training."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
-import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-
-pytest.importorskip("sktime")
-
 from support.made_up_series import SMALL, fitted, waves
 
 from mvpa_ts.adapters.sktime import MVPAClassifier, MVPAForecaster, MVPARegressor
@@ -75,14 +69,12 @@ def test_every_parameter_arrives(monkeypatch):
     ids=str,
 )
 @pytest.mark.parametrize("way", ["fit", "pretrain"])
-def test_steps_that_a_short_series_lacks_are_said(changes: dict[str, int], said: list[str], way: str):
+def test_steps_that_a_short_series_lacks_are_said(changes, said, way, recwarn):
     y = waves()[:20]
     if way == "pretrain":  # the longest instance counts
         y = pd.concat({"short": y[:10], "long": y})
-    with warnings.catch_warnings(record=True) as shown:
-        warnings.simplefilter("always", UserWarning)
-        getattr(MVPAForecaster(**{**SMALL, **changes}), way)(y, fh=[1, 2])
-    messages = [str(warning.message) for warning in shown if warning.category is UserWarning]
+    getattr(MVPAForecaster(**{**SMALL, **changes}), way)(y, fh=[1, 2])
+    messages = [str(warning.message) for warning in recwarn if warning.category is UserWarning]
     assert len(messages) == len(said)
     assert all(map(re.match, said, messages))
 
@@ -135,37 +127,12 @@ def test_update_keeps_the_scaling_and_trains_gently(monkeypatch):
     assert told["start"].network is forecaster.fitted_.network
 
 
-@pytest.mark.parametrize("pretrained", [None, "base"])
-@pytest.mark.parametrize(("steps", "message"), [(-3, "at least 0, got -3"), (2.5, "a whole number, got 2.5")])
-def test_steps_of_later_training_are_checked_by_fit(steps: float, message: str, pretrained: str | None):
-    with pytest.raises(ValueError, match=f"finetune_steps must be {message}"):
-        MVPAForecaster(pretrained=pretrained, finetune_steps=steps, max_steps=1).fit(waves(), fh=[3])
-
-
-def test_the_rate_of_later_training_is_checked():
-    with pytest.raises(ValueError, match="learning_rate must be positive, got -1"):
-        MVPAForecaster(pretrained="small", finetune_steps=1, learning_rate=-1).fit(waves(), fh=[3])
-
-
 def test_rows_that_a_look_back_lacks_are_said_after_an_update():
     """Rows that the index lacks count too: the last twelve steps have one value."""
     y = waves(columns=1)
     forecaster = MVPAForecaster(**SMALL).fit(y[:40], fh=[1])
     with pytest.warns(UserWarning, match="y should have values in the last 12 rows, .* got 1 in"):
         forecaster.update(y[55:56], update_params=False)
-
-
-@pytest.mark.parametrize("random_state", ["a", -1, 1.5])
-def test_a_random_state_of_a_wrong_kind_is_named(random_state):
-    with pytest.raises(ValueError, match=f"random_state must be None, a whole number .* got {random_state!r}"):
-        MVPAForecaster(max_steps=1, random_state=random_state).fit(waves(), fh=[3])
-
-
-@pytest.mark.parametrize("name", ["individual", "bounded", "normalise"])
-def test_switches_are_true_or_false(name: str):
-    options = {name: "no"} if name in ("individual", "bounded") else {"network": {name: "no"}}
-    with pytest.raises(ValueError, match=f"{name} must be True or False, got 'no'"):
-        MVPAForecaster(**options, max_steps=1).fit(waves(), fh=[3])
 
 
 @pytest.mark.parametrize(
@@ -176,7 +143,7 @@ def test_switches_are_true_or_false(name: str):
         (MVPARegressor, {"tokens": ("network", "tokens"), "patience": ("training", "patience")}),
     ],
 )
-def test_a_name_of_before_says_where_it_went(estimator: type, moved: dict[str, tuple[str, str]]):
+def test_a_name_of_before_says_where_it_went(estimator, moved: dict[str, tuple[str, str]]):
     for name, (group, field) in moved.items():
         message = rf"{name} is no argument of its own: give {group}=\{{\"{field}\": …\}}"
         with pytest.raises(TypeError, match=message):
@@ -203,11 +170,27 @@ def test_options_of_dicts_are_set_one_by_one():
         ({"network": {"dim": 4}}, "network must not hold 'dim': it is the parameter dim"),
         ({"training": {"steps": 4}}, "training must not hold 'steps': it is the parameter max_steps"),
         ({"training": [1]}, "training must be None or a dict of options of ForecasterTraining, got \\[1\\]"),
+        ({"individual": "no"}, "individual must be True or False, got 'no'"),
+        ({"bounded": "no"}, "bounded must be True or False, got 'no'"),
+        ({"network": {"normalise": "no"}}, "normalise must be True or False, got 'no'"),
+        ({"random_state": "a"}, "random_state must be None, a whole number .* got 'a'"),
+        ({"random_state": -1}, "random_state must be None, a whole number .* got -1"),
+        ({"random_state": 1.5}, "random_state must be None, a whole number .* got 1.5"),
+        # Of later training, checked by fit.
+        ({"finetune_steps": -3}, "finetune_steps must be at least 0, got -3"),
+        ({"finetune_steps": 2.5}, "finetune_steps must be a whole number, got 2.5"),
+        ({"pretrained": "base", "finetune_steps": -3}, "finetune_steps must be at least 0, got -3"),
+        ({"pretrained": "base", "finetune_steps": 2.5}, "finetune_steps must be a whole number, got 2.5"),
     ],
 )
-def test_options_of_dicts_are_checked(options: dict[str, Any], message: str):
+def test_wrong_parameters_are_named_by_fit(options: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message):
-        MVPAForecaster(**options, max_steps=1).fit(waves(), fh=[3])
+        MVPAForecaster(**({"max_steps": 1} | options)).fit(waves(), fh=[3])
+
+
+def test_the_rate_of_later_training_is_checked():
+    with pytest.raises(ValueError, match="learning_rate must be positive, got -1"):
+        MVPAForecaster(pretrained="small", finetune_steps=1, learning_rate=-1).fit(waves(), fh=[3])
 
 
 def test_grids_reach_options_of_dicts():
@@ -223,7 +206,7 @@ def test_grids_reach_options_of_dicts():
 
 
 @pytest.mark.parametrize("estimator", [MVPAClassifier, MVPARegressor])
-def test_searches_of_scikit_learn_reach_options_of_dicts(estimator: type):
+def test_searches_of_scikit_learn_reach_options_of_dicts(estimator):
     from sklearn.model_selection import GridSearchCV
 
     X = np.random.default_rng(0).normal(size=(12, 1, 20))

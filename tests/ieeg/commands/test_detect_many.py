@@ -49,10 +49,8 @@ def expected(recordings, model_folder, tmp_path_factory):
     return folder
 
 
-def test_files_are_counted(recordings, model_folder, expected, tmp_path, capsys):
-    assert run("detect", recordings, "-o", tmp_path, "--model", model_folder) == 1
-    error = capsys.readouterr().err
-    assert "file 1 of 4: S0.edf" in error
+def test_files_are_counted(recordings, model_folder, expected, tmp_path, fails):
+    error = fails("file 1 of 4: S0.edf", "detect", recordings, "-o", tmp_path, "--model", model_folder)
     assert "file 4 of 4: bad.edf" in error
     assert "1 of 4 recordings failed: bad.edf" in error
     assert_same(tmp_path, expected)
@@ -150,7 +148,7 @@ class TestCluster:
             with pytest.warns(UserWarning, match="without an end .* from 3 s on"):
                 assert main([str(argument) for argument in arguments]) == 0
 
-    def test_no_cluster_answers(self, recordings, model_folder, tmp_path, capsys, monkeypatch):
+    def test_no_cluster_answers(self, recordings, model_folder, tmp_path, fails, monkeypatch):
         distributed = pytest.importorskip("distributed")
 
         def absent(address, timeout):
@@ -158,8 +156,7 @@ class TestCluster:
 
         monkeypatch.setattr(distributed, "Client", absent)
         options = ["-o", tmp_path, "--model", model_folder, "--scheduler", "tcp://127.0.0.1:9"]
-        assert run("detect", recordings, *options) == 1
-        assert "no dask.distributed cluster answers at tcp://127.0.0.1:9" in capsys.readouterr().err
+        fails("no dask.distributed cluster answers at tcp://127.0.0.1:9", "detect", recordings, *options)
 
 
 class TestSeveralPaths:
@@ -168,17 +165,15 @@ class TestSeveralPaths:
         assert run("detect", *files, "-o", tmp_path / "out", "--model", model_folder) == 0
         assert_same(tmp_path / "out", expected)
 
-    def test_paths_that_cannot_be_told_apart(self, recordings, model_folder, tmp_path, capsys):
+    def test_paths_that_cannot_be_told_apart(self, recordings, model_folder, tmp_path, fails):
         twin = tmp_path / "other" / "S1.edf"
         twin.parent.mkdir()
         twin.write_bytes((recordings / "S1.edf").read_bytes())
         options = ["-o", tmp_path / "out", "--model", model_folder]
         assert run("detect", recordings / "S1.edf", recordings / ".." / recordings.name / "S1.edf", *options) == 0
         shutil.rmtree(tmp_path / "out")
-        assert run("detect", recordings / "S1.edf", twin, *options) == 1
-        assert "would share the folder" in capsys.readouterr().err
-        assert run("detect", recordings / "S1.edf", tmp_path / "nowhere.edf", *options) == 1
-        assert "no file or folder" in capsys.readouterr().err
+        fails("would share the folder", "detect", recordings / "S1.edf", twin, *options)
+        fails("no file or folder", "detect", recordings / "S1.edf", tmp_path / "nowhere.edf", *options)
         assert not (tmp_path / "out").exists()
 
 
@@ -196,7 +191,7 @@ def test_a_process_that_is_killed_is_named(tmp_path):
 
 
 class TestOneTable:
-    def test_events_of_one_recording(self, recordings, model_folder, expected, tmp_path, capsys):
+    def test_events_of_one_recording(self, recordings, model_folder, expected, tmp_path, capsys, fails):
         output = tmp_path / "deep" / "S1.TSV"
         assert run("detect", recordings / "S1.edf", "-o", output, "--model", model_folder) == 0
         assert output.read_text() == (expected / "S1" / EVENTS).read_text()
@@ -204,8 +199,7 @@ class TestOneTable:
         (tmp_path / "of_old.tsv").mkdir()
         assert run("detect", recordings / "S1.edf", "-o", tmp_path / "of_old.tsv", "--model", model_folder) == 1
         assert "of_old.tsv is a folder: name a file.tsv" in capsys.readouterr().err
-        assert run("detect", recordings, "-o", output, "--model", model_folder) == 1
-        assert "is a file for the events of one recording" in capsys.readouterr().err
+        fails("is a file for the events of one recording", "detect", recordings, "-o", output, "--model", model_folder)
 
 
 class TestAnnotations:
@@ -244,7 +238,7 @@ class TestAnnotations:
             assert run("detect", file, "-o", folder, "--model", model_folder, *options) == 0
             assert (folder / "x" / REFERENCE).is_file() == found
 
-    def test_channels_at_several_rates(self, model_folder, tmp_path, capsys):
+    def test_channels_at_several_rates(self, model_folder, tmp_path, capsys, fails):
         noise = np.random.default_rng(0).normal(0, 50, 20 * 1024)
         slow = signals_of(["A1", "A2"], [noise[::4]] * 2, 256.0)
         fast = signals_of(["B1", "B2", "B3"], [noise] * 3, 1024.0)
@@ -252,16 +246,14 @@ class TestAnnotations:
         options = ["detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder, "--channels", "all"]
         assert run(*options) == 1
         assert re.search(r"of one rate, with --rate 256 in a command; in Python .*from_raw", capsys.readouterr().err)
-        assert run(*options, "--rate", 512) == 1
-        assert "no EEG channel at 512 Hz, it has some at 1024, 256 Hz (--rate)" in capsys.readouterr().err
+        fails("no EEG channel at 512 Hz, it has some at 1024, 256 Hz (--rate)", *options, "--rate", 512)
         assert run(*options, "--rate", 1024) == 0
         stated = json.loads((tmp_path / "out" / "x" / RUN).read_text())
         assert stated["channels"]["used"] == ["B1", "B2", "B3"]
         assert {"A1": "stored at 256 Hz", "A2": "stored at 256 Hz"} in stated["channels"].values()
         assert run(*options[:3], tmp_path / "named", *options[4:-1], "A1,A2") == 0
         assert json.loads((tmp_path / "named" / "x" / RUN).read_text())["channels"]["used"] == ["A1", "A2"]
-        assert run(*options[:3], tmp_path / "pair", *options[4:-1], "A1,B1") == 1
-        assert "with --rate 256 in a command" in capsys.readouterr().err
+        fails("with --rate 256 in a command", *options[:3], tmp_path / "pair", *options[4:-1], "A1,B1")
 
     @pytest.mark.parametrize(("labels", "named"), [(("A1", "A2", "EEG DC1"), "A1,DC1"), (("DC1", "DC2"), "DC2")])
     def test_a_channel_that_is_named_is_read_whatever_its_name(self, model_folder, tmp_path, capsys, labels, named):

@@ -1,11 +1,10 @@
 """MAYO and FNUSA segments, in files of their layout written here."""
 
-import csv
-
 import numpy as np
 import pytest
 from harness.detection.interictal import NejedlyDataset, first_patients
 from scipy.io import savemat
+from support.fuzzing.tables import write_nejedly
 from torch.utils.data import DataLoader
 
 from mvpa_ts.ieeg import simulate_recording
@@ -20,18 +19,9 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("nejedly") / "DATASET_MAYO"
     folder.mkdir()
     x = simulate_recording(duration=30, num_channels=1, sfreq=5000.0, num_seizures=0).read(0, 150_000)
-    with (folder / "segments.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(
-            ["index", "category_id", "category_name", "channel", "electrode_type", "institution", "patient_id",
-             "reviewer_id", "segment_id", "soz"]
-        )  # fmt: skip
-        for i in range(10):
-            # The numbers of the classes are misleading on purpose.
-            table.writerow(
-                [i, 3 - i % 4, CATEGORIES[i % 4], f"ch{i}", "depth", "mayo", 20 - 2 * i, 1, f"seg{i}", i % 2]
-            )
-            savemat(folder / f"seg{i}.mat", {"data": x[:, i * 15_000 : (i + 1) * 15_000]})
+    # The numbers of the classes are misleading on purpose.
+    rows = [(3 - i % 4, CATEGORIES[i % 4], 20 - 2 * i) for i in range(10)]
+    write_nejedly(folder, x.reshape(10, 15_000), rows)
     return folder
 
 

@@ -1,12 +1,12 @@
 """Brain TreeBank: the published lists and tables, and recordings of the layout written here."""
 
-import json
 import os
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.fuzzing.tables import write_treebank
 
 from mvpa_ts.ieeg import Recording, simulate_recording
 from mvpa_ts.ieeg.datasets import treebank
@@ -63,14 +63,8 @@ LABELS = ["A1", "A2*", "A3", "A4#", "A5", "DC1", "B1", "B2", "B3_", "TRIG4", "C1
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("treebank")
-    (root / "electrode_labels" / "sub_3").mkdir(parents=True)
-    (root / "electrode_labels" / "sub_3" / "electrode_labels.json").write_text(json.dumps(LABELS))
-    (root / "corrupted_elec.json").write_text(json.dumps({"subject3": ["A4#", "DC1"], "subject1": []}))
-    (root / "clean_laplacian.json").write_text(json.dumps({"sub_3": ["A2", "A3", "B2"]}))
     made = simulate_recording(duration=90, num_channels=12, sfreq=2048.0, num_seizures=0)
-    with h5py.File(root / "sub_3_trial000.h5", "w") as file:
-        for i, row in enumerate(made.read(0, made.num_samples)):
-            file[f"data/electrode_{i}"] = row
+    write_treebank(root, made.read(0, made.num_samples), LABELS, ["A2", "A3", "B2"])
     return root
 
 

@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.made_up_recordings import WITHOUT_DROPOUT, seeded, signal
 
 pytest.importorskip("peft")
 from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_m, mvpformer_s, mvpformer_tiny
@@ -19,17 +20,12 @@ from mvpa_ts.ieeg.model.lora import (
     with_head,
 )
 
-CONFIG = mvpformer_tiny(dim=16, mlp_dim=24, context=4, dropout=0.0)
-
-
-def signal(segments: int = 4, channels: int = 3, batch: int = 2) -> torch.Tensor:
-    return torch.randn(batch, channels, segments * 2560, generator=torch.Generator().manual_seed(0))
+CONFIG = mvpformer_tiny(**WITHOUT_DROPOUT)
 
 
 @pytest.fixture
 def base() -> MVPFormer:
-    torch.manual_seed(0)
-    return MVPFormer(CONFIG).eval()
+    return seeded(**WITHOUT_DROPOUT)
 
 
 def disturbed(model: torch.nn.Module) -> torch.nn.Module:

@@ -4,15 +4,12 @@ import re
 import warnings
 from pathlib import Path
 
+import edfio
 import numpy as np
 import pytest
 
 from mvpa_ts.ieeg import read_recording
 from mvpa_ts.ieeg.recordings.bids import beside, rows_of_channels
-
-pytest.importorskip("mne")
-pytest.importorskip("mne_bids")
-edfio = pytest.importorskip("edfio")
 
 NAMES = tuple(f"A{i}" for i in range(1, 11))
 RATE = 256

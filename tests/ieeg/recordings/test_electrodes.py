@@ -1,7 +1,5 @@
 """Positions of electrodes from odd tables: read where they can be, else named in a warning, and never in the way."""
 
-import warnings
-
 import pytest
 
 from mvpa_ts.ieeg.recordings.bids import electrode_positions
@@ -15,10 +13,9 @@ def write(folder, text, encoding="utf-8"):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
-def test_any_encoding(tmp_path, encoding):
-    with warnings.catch_warnings(record=True, action="always") as said:
-        positions = electrode_positions(write(tmp_path, GOOD, encoding))
-    assert ["is read as Windows-1252" in str(warning.message) for warning in said] == [True] * (encoding == "latin-1")
+def test_any_encoding(tmp_path, encoding, recwarn):
+    positions = electrode_positions(write(tmp_path, GOOD, encoding))
+    assert ["is read as Windows-1252" in str(said.message) for said in recwarn] == [True] * (encoding == "latin-1")
     assert positions == {"A1": (1.0, 2.0, 3.0), "B1": (4.0, 5.0, 6.0)}
 
 

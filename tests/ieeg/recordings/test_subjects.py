@@ -1,6 +1,5 @@
 """Tables of who was recorded in which file."""
 
-import warnings
 from pathlib import Path
 
 import pytest
@@ -65,11 +64,10 @@ def test_wrong_tables(folder):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
-def test_other_encodings(folder, encoding):
+def test_other_encodings(folder, encoding, recwarn):
     (folder / "subjects.tsv").write_bytes("file\tsubject\na.edf\tJörg\n".encode(encoding))
-    with warnings.catch_warnings(record=True, action="always") as said:
-        assert read_subjects(folder / "subjects.tsv") == {folder / "a.edf": "Jörg"}
-    assert ["is read as Windows-1252" in str(warning.message) for warning in said] == [True] * (encoding == "cp1252")
+    assert read_subjects(folder / "subjects.tsv") == {folder / "a.edf": "Jörg"}
+    assert ["is read as Windows-1252" in str(warning.message) for warning in recwarn] == [True] * (encoding == "cp1252")
 
 
 def test_table_and_recordings_name_the_same_files(folder):
