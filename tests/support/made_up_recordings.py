@@ -68,7 +68,7 @@ def run(*arguments: object) -> int:
 def quiet_trainer(**options: Any) -> pl.Trainer:
     """Lightning's trainer on the CPU, which prints and logs nothing."""
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    return pl.Trainer(accelerator="cpu", use_distributed_sampler=False, **quiet, **options)
+    return pl.Trainer(accelerator="cpu", use_distributed_sampler=False, **(quiet | options))
 
 
 @contextmanager

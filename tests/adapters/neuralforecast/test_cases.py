@@ -222,8 +222,7 @@ def test_a_frequency_of_polars_forecasts(panel, tiny, forecaster, fit):
         forecaster(tiny(2), "1mo1d").fit(pl.from_pandas(frame))
     # Of two units the host multiplies the first alone, and had two dates for six steps.
     for word, table in (("1h30m", pl.from_pandas(frame)), ("90m", pl.from_pandas(frame)), ("1h30min", frame)):
-        host = fit(tiny(2), table, word)
-        assert host.predict()["ds"].diff()[1] == datetime.timedelta(minutes=90)
+        assert fit(tiny(2), table, word).predict()["ds"].diff()[1] == datetime.timedelta(minutes=90)
 
 
 def made(maker, tiny, **options):

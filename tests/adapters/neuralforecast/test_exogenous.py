@@ -177,8 +177,7 @@ def test_the_unit_of_a_column_does_not_matter(exogenous, tiny, awaken, fit, relo
         fitted = fit(awaken(tiny(3, **options)), scaled[0], static_df=scaled[2])
         forecasts.append(fitted.predict(futr_df=scaled[1])["MVPA"].to_numpy())
     np.testing.assert_allclose(*forecasts, rtol=1e-2)
-    loaded = reloaded(fitted)
-    np.testing.assert_array_equal(loaded.predict(futr_df=scaled[1])["MVPA"], forecasts[1])
+    np.testing.assert_array_equal(reloaded(fitted).predict(futr_df=scaled[1])["MVPA"], forecasts[1])
 
 
 def test_columns_are_scaled_once(exogenous, tiny, forecaster, fit):

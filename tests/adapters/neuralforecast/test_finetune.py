@@ -42,8 +42,7 @@ def test_another_panel_and_another_number_of_steps(panel, reloaded, monkeypatch,
 
 
 def test_steps_may_be_given_to_load(panel, tmp_path):
-    forecaster = fitted(panel)
-    forecaster.save(str(tmp_path / "first"), overwrite=True)
+    fitted(panel).save(str(tmp_path / "first"), overwrite=True)
     loaded = NeuralForecast.load(str(tmp_path / "first"), max_steps=3, n_series=2)
     assert (loaded.models[0].max_steps, loaded.models[0].hparams["n_series"]) == (3, 2)
     loaded.fit(panel(2))

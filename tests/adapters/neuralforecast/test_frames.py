@@ -82,8 +82,7 @@ def test_dates_that_would_begin_anew_are_named(panel, tiny, forecaster, fit):
     for frame in (df, pl.from_pandas(df)):
         with pytest.raises(ValueError, match="'ds' of a type that holds those of the forecast, too, got int8 up to 12"):
             forecaster(tiny(2), 1).fit(frame)
-    shorter = fit(tiny(2, h=3), df, 1)
-    assert shorter.predict()["ds"].to_list() == [125, 126, 127] * 2
+    assert fit(tiny(2, h=3), df, 1).predict()["ds"].to_list() == [125, 126, 127] * 2
 
 
 def test_other_tables_are_named(panel, tiny, forecaster):

@@ -66,8 +66,7 @@ def test_what_a_search_overrides():
 def test_load_refuses_what_finetune_takes(panel, tmp_path, fit):
     """Once this fails, `MVPA.load` may go."""
     options = {"max_steps": 1, "enable_progress_bar": False, "logger": False, "enable_model_summary": False}
-    peer = fit(iTransformer(6, 12, 4, hidden_size=8, n_heads=2, **options), panel(4))
-    peer.save(str(tmp_path / "saved"))
+    fit(iTransformer(6, 12, 4, hidden_size=8, n_heads=2, **options), panel(4)).save(str(tmp_path / "saved"))
     with pytest.raises(TypeError, match="max_steps"):
         NeuralForecast.load(str(tmp_path / "saved"), max_steps=2)
 

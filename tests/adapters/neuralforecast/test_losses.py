@@ -91,8 +91,7 @@ def test_forecasts_keep_each_series_at_its_level(name, tiny, panel, fit):
     elif name in DISTRIBUTIONS:
         frame["y"] = frame["y"].round()
     model = tiny(loss=LOSSES[name](), max_steps=3, learning_rate=1e-2)
-    fitted = fit(model, frame, val_size=6)
-    forecast = fitted.predict().set_index("unique_id").drop(columns="ds")
+    forecast = fit(model, frame, val_size=6).predict().set_index("unique_id").drop(columns="ds")
     assert np.isfinite(forecast.to_numpy()).all()
     if name in UNSCALED:
         assert forecast.to_numpy().min() >= 0

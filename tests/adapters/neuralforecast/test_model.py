@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import warnings
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from neuralforecast.utils import PredictionIntervals
 
 from mvpa_ts.adapters.neuralforecast import MVPA
 from mvpa_ts.adapters.neuralforecast.base_model import register
-from mvpa_ts.forecasting.network.configuration import ForecastingConfig
 
 
 @pytest.fixture(autouse=True)
@@ -43,13 +41,8 @@ NO_HEADS = {"network": {"mixing_heads": 0}}
         ({"n_series": None}, "n_series must be a whole number of at least 1, got None"),
         ({"input_size": -1}, "input_size must be a whole number of at least 1, got -1"),
         ({"input_size": 3}, r"patch_len \(4\) must not exceed input_size \(3\)"),
-        ({"components": ["content", "space"]}, "components .*space"),
         ({"hidden_size": 10, "n_heads": 4}, r"hidden_size \(10\) must be a multiple of n_heads \(4\)"),
         ({"network": {"patch_stride": 5}}, r"patch_stride \(5\) must not exceed patch_len \(4\)"),
-        ({"network": {"attention_dropout": 1.0}}, r"attention_dropout must be in \[0, 1\), got 1.0"),
-        ({"network": {"channel_distance": "squared"}}, "channel_distance"),
-        ({"training": {"weight_averaging": 1.0}}, r"weight_averaging must be in \(0, 1\) or None, got 1.0"),
-        ({"channel_window": 0}, "channel_window must be at least 1, got 0"),
         ({"channel_window": 40}, "channel_window must be None or from 1 to n_series - 1 = 3, got 40"),
         ({"channel_window": "2"}, "channel_window must be a whole number, got '2'"),
         ({"individual": "no"}, "individual must be True or False, got 'no'"),
@@ -67,6 +60,12 @@ NO_HEADS = {"network": {"mixing_heads": 0}}
             {"bounded": (0, None)},
             "bounded must be True .* got .0, None.; limits of your own are for MVPA.from_pretrained",
         ),
+        ({"scaler_type": "standard", "training": {"ridge": 1.0}}, "ridge needs windows in the units of the series"),
+        (
+            {"scaler_type": "standard", "training": {"frequency_weight": 1.0}},
+            "frequency_weight needs windows in the un",
+        ),
+        ({"scaler_type": "standard", "network": {"normalise": "reverting"}}, 'normalise="reverting" needs windows in'),
         ({"bounded": True, "scaler_type": "robust"}, "bounded needs windows in the units .*got scaler_type='robust'"),
         ({"bounded": True, "exclude_insample_y": True}, "bounded needs windows .*exclude_insample_y=True"),
         ({"bounded": True, "loss": DistributionLoss("Normal")}, "bounded needs .*loss=DistributionLoss"),
@@ -119,18 +118,13 @@ def test_options_of_the_core_say_where_they_stand(options, error, message):
         MVPA(h=2, input_size=4, n_series=2, **options)
 
 
-def test_defaults_come_from_the_network(panel):
-    defaults = {field.name: field.default for field in fields(ForecastingConfig)}
-    config = MVPA(h=6, input_size=96, n_series=4).network.config
-    for name in ("patch_length", "patch_stride", "dim", "num_layers", "dropout", "head_dropout", "components"):
-        assert getattr(config, name) == defaults[name], name
+def test_a_patch_is_no_longer_than_a_short_look_back():
     assert MVPA(h=6, input_size=10, n_series=4).network.config.patch_length == 10
 
 
 @pytest.mark.parametrize("integer", [False, True], ids=["dates", "integers"])
 def test_fit_and_predict(integer, tiny, panel, fit):
-    fitted = fit(tiny(), panel(4, integer=integer), 1 if integer else "h", val_size=6)
-    forecast = fitted.predict()
+    forecast = fit(tiny(), panel(4, integer=integer), 1 if integer else "h", val_size=6).predict()
     assert list(forecast.columns) == ["unique_id", "ds", "MVPA"]
     assert forecast.groupby("unique_id")["ds"].min().nunique() == 1
     np.testing.assert_allclose(forecast.groupby("unique_id")["MVPA"].mean(), [100, 200, 300, 400], rtol=0.1)
@@ -147,10 +141,7 @@ def test_cross_validation(refit, tiny, panel, forecaster):
 
 
 def test_same_seed_same_forecast(tiny, panel, fit):
-    forecasts = []
-    for _ in range(2):
-        fitted = fit(tiny(dropout=0.3), panel(4))
-        forecasts.append(fitted.predict())
+    forecasts = [fit(tiny(dropout=0.3), panel(4)).predict() for _ in range(2)]
     pd.testing.assert_frame_equal(*forecasts)
 
 
@@ -578,8 +569,7 @@ def test_a_series_without_a_recent_value_is_forecast_at_its_mean(tiny, panel, fi
 
 def test_constant_series_stay_so(tiny, panel, fit):
     for level in (0.0, 3e-12, 280.0):
-        fitted = fit(tiny(), panel().assign(y=level))
-        np.testing.assert_allclose(fitted.predict()["MVPA"], level, rtol=1e-6)
+        np.testing.assert_allclose(fit(tiny(), panel().assign(y=level)).predict()["MVPA"], level, rtol=1e-6)
 
 
 def test_a_short_training_says_nothing_of_validation_steps(tiny, panel, fit, recwarn):

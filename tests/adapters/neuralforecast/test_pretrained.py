@@ -82,8 +82,7 @@ def test_training_changes_the_forecast_and_is_saved(reloaded):
     trained = fitted(df, h=6, max_steps=3, learning_rate=1e-3)
     forecast = trained.predict()
     assert not np.allclose(forecast.iloc[:, 2], fitted(df, h=6).predict().iloc[:, 2])
-    loaded = reloaded(trained)
-    pd.testing.assert_frame_equal(loaded.predict(df), trained.predict(df))
+    pd.testing.assert_frame_equal(reloaded(trained).predict(df), trained.predict(df))
 
 
 def test_a_trained_model_from_files_is_trained_on_with_another_number_of_series(tmp_path):
@@ -254,8 +253,7 @@ def test_covariates_of_missing_rows_are_read_where_they_are_given(covariate_too,
     rows = pd.DataFrame({"unique_id": "a", "ds": times, "temperature": known})
     past = rows[:100].assign(y=np.where(gap[:100], 1e6, y), available_mask=(~gap[:100]).astype(float))
     model = MVPA.from_pretrained("base", h=12, futr_exog_list=["temperature"], loss=MQLoss(level=[80]), alias="M")
-    host = fit(model, past)
-    found = host.predict(futr_df=rows[100:])[["M-lo-80", "M-median", "M-hi-80"]].to_numpy()
+    found = fit(model, past).predict(futr_df=rows[100:])[["M-lo-80", "M-median", "M-hi-80"]].to_numpy()
     x, future = torch.tensor(y, dtype=torch.float32)[None, :, None], torch.tensor(known, dtype=torch.float32)
     expected = forecast_quantiles(
         load_base("base"), x, torch.tensor(~gap[:100])[None, :, None], horizon=12, levels=(0.1, 0.5, 0.9), season=168,
@@ -312,8 +310,7 @@ def _forecast_of(rows: pd.DataFrame, batch: int) -> pd.DataFrame:
 
 def test_a_forecast_leaves_no_folder(tmp_path, monkeypatch, fit):
     monkeypatch.chdir(tmp_path)
-    forecaster = fit(MVPA.from_pretrained("base", h=4), panel(2), "D")
-    forecaster.predict()
+    fit(MVPA.from_pretrained("base", h=4), panel(2), "D").predict()
     assert not list(tmp_path.iterdir())
 
 

@@ -76,8 +76,7 @@ def test_positions_are_saved_and_another_panel_gets_its_own(tiny, panel, fit, aw
 
     loaded.models[0].finetune(n_series=3, max_steps=1)
     loaded.fit(other)
-    again = reloaded(loaded, save_dataset=False)
-    pd.testing.assert_frame_equal(again.predict(other), loaded.predict(other))
+    pd.testing.assert_frame_equal(reloaded(loaded, save_dataset=False).predict(other), loaded.predict(other))
 
 
 def test_a_part_of_the_series_with_positions_is_enough(tiny, panel, fit):
@@ -253,8 +252,7 @@ def test_what_was_chosen_by_default_stays_on_another_panel(first, then, tiny, pa
 
 def test_vectors_go_by_name_where_no_call_announces_the_panel(tiny, panel, fit):
     """As darts calls `forward`: the order of the panel is the host's, attention's is another."""
-    fitted = fit(tiny(3, channel_order=["b", "c", "a"]), panel(3, names=["a", "b", "c"]))
-    model = fitted.models[0]
+    model = fit(tiny(3, channel_order=["b", "c", "a"]), panel(3, names=["a", "b", "c"])).models[0]
     model._view = None
     assert model.view(3, torch.device("cpu")).inputs["series"].tolist() == [1, 2, 0]
     model._book = SeriesBook()

@@ -439,8 +439,6 @@ class TestBadInput:
             ({"training": {"horizon_decay": None}}, "horizon_decay must be at least 0, got None"),
             ({"training": {"weight_averaging": "no"}}, "weight_averaging must be positive or None, got 'no'"),
             ({"input_size": 10, "patch_length": 11}, r"patch_length \(11\) must not exceed input_size \(10\)"),
-            ({"patch_length": 0}, "patch_length must be at least 1, got 0"),
-            ({"network": {"patch_stride": 0}}, "patch_stride must be at least 1, got 0"),
             ({"sp": 0}, "sp must be at least 1, got 0"),
             ({"network": {"per_channel": ["cycle"]}}, "cycle in per_channel needs sp, the number of steps in a cycle"),
             ({"dim": 9}, r"dim \(9\) must be a multiple of num_heads"),

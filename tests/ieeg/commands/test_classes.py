@@ -36,10 +36,7 @@ def write(path: Path, seed: int, states: list[str], *, gap: float = 0.0, annotat
         signal[:, int(onset * RATE) :][:, : 30 * RATE] += 20.0 * filtered / filtered.std()
     # From recording to recording amplifiers differ.
     signal *= rng.uniform(0.7, 1.5)
-    channels = [
-        edfio.EdfSignal(x, RATE, label=f"A{i + 1}", physical_dimension="uV", physical_range=(-500, 500))
-        for i, x in enumerate(signal)
-    ]
+    channels = signals_of(["A1", "A2", "A3", "A4"], signal, RATE, most=500)
     marks = [edfio.EdfAnnotation(onset, 30.0, state.title()) for onset, state in zip(onsets, states, strict=True)]
     edfio.Edf(channels, annotations=marks if annotate else [], data_record_duration=1).write(path)
     return pd.DataFrame({"onset": onsets, "duration": 30.0, "trial_type": states})

@@ -7,7 +7,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from support.made_up_recordings import recording
+from support.made_up_recordings import quiet_trainer, recording
 
 from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
 from mvpa_ts.ieeg.random_streams import stream_seed
@@ -49,19 +49,9 @@ class Losses(pl.Callback):
 
 
 def trainer(folder: Path, steps: int, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
-    arguments: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "accelerator": "cpu", "devices": 1}
-    arguments["gradient_clip_val"] = 1.0
-    return pl.Trainer(
-        default_root_dir=folder,
-        max_steps=steps,
-        callbacks=[*callbacks],
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-        num_sanity_val_steps=0,
-        plugins=[AtomicCheckpointIO()],
-        **(arguments | changes),
-    )
+    settings: dict[str, Any] = {"enable_checkpointing": False, "devices": 1, "gradient_clip_val": 1.0}
+    settings |= {"default_root_dir": folder, "max_steps": steps, "num_sanity_val_steps": 0} | changes
+    return quiet_trainer(callbacks=[*callbacks], plugins=[AtomicCheckpointIO()], **settings)
 
 
 def module(**changes: Any) -> PretrainingModule:
