@@ -210,12 +210,14 @@ def direct_attention(case: Case) -> Tensor:
     return output
 
 
-def assert_equals_reference(case: Case, impl: str) -> None:
-    """Output and every gradient, in float64."""
-    expected, actual = case.evaluate("reference"), case.evaluate(impl)
+def assert_equals_reference(
+    case: Case, impl: str, dtype: torch.dtype = torch.float64, atol: float = 1e-10, rtol: float = 1e-9
+) -> None:
+    """Output and every gradient, against the reference in float64."""
+    expected, actual = case.evaluate("reference"), case.evaluate(impl, dtype)
     for name in expected:
         torch.testing.assert_close(
-            actual[name], expected[name], atol=1e-10, rtol=1e-9, msg=lambda m, n=name: f"{n}: {m}"
+            actual[name].double(), expected[name], atol=atol, rtol=rtol, msg=lambda m, n=name: f"{n}: {m}"
         )
 
 
