@@ -199,10 +199,10 @@ class PretrainedMVPA(PanelModel):
             return super().predict(dataset, *args, **kwargs)
 
     def to_onnx(self, *args: Any, **kwargs: Any) -> None:
-        """Raise ValueError: ONNX has no operator for the regressions that are fitted inside the history."""
+        """Raise ValueError: of the pretrained forecaster, `base_to_onnx` writes the network alone."""
         raise ValueError(
-            f"{self} cannot be written as ONNX, which lacks what its regressions in the history need. Train MVPA, and "
-            "write that"
+            f"{self} cannot be written as ONNX with all that it does. Its network can: "
+            "mvpa_ts.forecasting.onnx.base_to_onnx(model.network, path, shape=(rows, series), horizon=h)"
         )
 
     def _read(self, panel: Panel, val_size: int, test_size: int) -> PretrainedMVPA:

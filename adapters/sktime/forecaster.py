@@ -304,7 +304,7 @@ class MVPAForecaster(DictOptions, Pretraining):
         Raises
         ------
         ValueError
-            The forecaster reads X, or is `pretrained`: its regressions and seasons have no counterpart in ONNX.
+            The forecaster reads X, or is `pretrained`: of that, `base_to_onnx` writes the network alone.
         ImportError
             onnx or onnxscript are not installed.
         """
@@ -315,8 +315,8 @@ class MVPAForecaster(DictOptions, Pretraining):
         self._check_single("to_onnx")
         if isinstance(self.fitted_, ShippedForecaster):
             raise ValueError(
-                "pretrained cannot be written as ONNX, which lacks what it does with each history (sorting medians, "
-                "solving regressions): train a network by leaving pretrained out"
+                "pretrained cannot be written as ONNX with all that it does. Its network can: "
+                "mvpa_ts.forecasting.onnx.base_to_onnx(load_base('base'), path, shape=(rows, columns), horizon=...)"
             )
         if self._features is not None:
             raise ValueError(f"X cannot be read from ONNX, got columns {self._features}: fit without X")

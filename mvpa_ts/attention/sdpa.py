@@ -57,7 +57,10 @@ def longer_heads(p: Problem, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor
     The columns are those of the content, the key's offset, segments and channels.
     """
     B, T, C, H_kv, d = p.key.shape
-    query, key, value = (x.to(dtype) for x in (p.query, p.key, p.value))
+    # In float32 at least, in which the parts of a gradient are added up: each rounded, they added a tenth to its error.
+    single = torch.promote_types(dtype, torch.float32)
+    query, key = (x.to(dtype).to(single) for x in (p.query, p.key))
+    value = p.value.to(dtype)
     if p.kept is not None:
         value = value * p.kept / (1.0 - p.dropout)
     # Query heads that share a key head become more queries of it: there is no mask that would have to know them.
@@ -79,15 +82,15 @@ def longer_heads(p: Problem, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor
         segment = torch.cat([segment, *(torch.eye(T, dtype=dtype, device=key.device) for _ in times[1:])], -1)
         channel = torch.eye(C, dtype=dtype, device=key.device).repeat(1, len(channels))
         # The second copy has no content.
-        parts = [x if position == 0 else torch.zeros_like(x) for x in ([key] if content else []) + offsets]
+        parts = [x if position == 0 else torch.zeros_like(x) for x in ([key.to(dtype)] if content else []) + offsets]
         if content or not p.all_real:
             first = int(content)
             parts[first] = parts[first].masked_fill(unreal, lowest)
         parts += [repeat(segment, "t s -> b k t c s", b=B, k=H_kv, c=C)]
         parts += [repeat(channel, "c e -> b k t c e", b=B, k=H_kv, t=T)]
         copies.append(_columns(parts, d))
-    ones = [torch.ones_like(query[..., :1])] * len(offsets)
-    longer_query = _columns(([query] if content else []) + ones + times + channels, d)
+    ones = [torch.ones_like(query[..., :1], dtype=dtype)] * len(offsets)
+    longer_query = _columns(([query.to(dtype)] if content else []) + ones + times + channels, d)
     return (
         rearrange(longer_query, "b k g t c e -> b k (g t c) e"),
         rearrange(copies, "copies b k t c e -> b k (copies t c) e"),
@@ -113,7 +116,7 @@ def _time_scores(p: Problem, query: Tensor, dtype: torch.dtype) -> list[Tensor]:
     """Scores of the query with every segment, [B, H_kv, G, T, C, T], and what rounding took away."""
     T = query.shape[3]
     if "time" not in p.components:
-        return [query.new_zeros((*query.shape[:5], T))]
+        return [query.new_zeros((*query.shape[:5], T), dtype=dtype)]
     segment = torch.arange(T, device=query.device)
     biased, table = _exact(query, p.time_bias, p.time_key, dtype)
     rows = p.time_rows(segment[:, None] - segment)
@@ -133,16 +136,15 @@ def _channel_scores(p: Problem, query: Tensor, dtype: torch.dtype) -> list[Tenso
 def _offsets(p: Problem, key: Tensor, dtype: torch.dtype) -> list[Tensor]:
     """What a key adds to the score of any query, [B, H_kv, T, C, 1]: its product with the content bias."""
     if "content" not in p.components:
-        return [] if p.all_real else [torch.zeros_like(key[..., :1])]
-    single = torch.promote_types(dtype, torch.float32)
-    bias = rearrange(p.content_bias.to(dtype).to(single), "k d -> k 1 1 d")
-    return _rounded((key.to(single) * bias).sum(-1, keepdim=True), dtype)
+        return [] if p.all_real else [torch.zeros_like(key[..., :1], dtype=dtype)]
+    bias = rearrange(p.content_bias.to(dtype).to(key.dtype), "k d -> k 1 1 d")
+    return _rounded((key * bias).sum(-1, keepdim=True), dtype)
 
 
 def _exact(query: Tensor, bias: Tensor, table: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The biased query and the table in float32 at least, from numbers of the given precision."""
-    single = torch.promote_types(dtype, torch.float32)
-    return query.to(single) + rearrange(bias.to(dtype).to(single), "k d -> k 1 1 1 d"), table.to(dtype).to(single)
+    """The biased query and the table in the query's precision, from numbers of the given one."""
+    bias, table = (x.to(dtype).to(query.dtype) for x in (bias, table))
+    return query + rearrange(bias, "k d -> k 1 1 1 d"), table
 
 
 def _rounded(score: Tensor, dtype: torch.dtype) -> list[Tensor]:

@@ -1,7 +1,8 @@
-"""A trained network as an ONNX file, which runs where there is no PyTorch."""
+"""A trained network, or the pretrained one, as an ONNX file, which runs where there is no PyTorch."""
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 from mvpa_ts._lazy import library_of
 from mvpa_ts.files import replaced
 from mvpa_ts.forecasting.network.network import ForecastingNetwork
+from mvpa_ts.forecasting.pretrained.base import LEAST_STEPS, LEVELS, BaseForecaster
+from mvpa_ts.forecasting.pretrained.jumps import spikes
 from mvpa_ts.windows import Scaling
 
 
@@ -83,9 +86,6 @@ def to_onnx(
     config = network.config
     if any(config.feature_sizes):
         raise ValueError("a network that reads covariates cannot be written as ONNX: train one without them")
-    with library_of("onnx", "to_onnx"):
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
     C = len(scaling.scale)
     window = _Window(network, scaling, channel_inputs, range(C) if order is None else order)
     arguments: list[Any] = [torch.zeros(1, config.lookback, C, dtype=torch.float64)]
@@ -94,12 +94,95 @@ def to_onnx(
         arguments.append(torch.zeros(1, dtype=torch.long))
         names.append("phase")
     training = network.training
-    # In a folder of its own first: the exporter may write more than one file.
-    with replaced(path) as temporary, tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        file = os.path.join(folder, "network.onnx")
-        torch.onnx.export(
-            window.eval(), tuple(arguments), file, dynamo=True, external_data=False, verbose=False, input_names=names,
-            output_names=["quantiles"],
-        )  # fmt: skip
-        temporary.write_bytes(Path(file).read_bytes())
+    with torch.no_grad():
+        _write(window.eval(), tuple(arguments), names, path)
     network.train(training)
+
+
+class _Panel(nn.Module):
+    """The pretrained network with all that a call of it is told beside the values; NaN for what a graph gets wrong."""
+
+    def __init__(self, network: BaseForecaster, **options: Any) -> None:
+        super().__init__()
+        self.network, self.options = network, options
+
+    def forward(self, values: Tensor) -> Tensor:
+        observed = ~values.isnan()
+        whole = (observed & ~spikes(values, observed))[:, -1].all() & observed[:, 0].all()
+        return torch.where(whole, self.network(values, **self.options), torch.nan)
+
+
+def base_to_onnx(
+    network: BaseForecaster,
+    path: str | Path,
+    *,
+    shape: tuple[int, int],
+    horizon: int,
+    positions: Tensor | None = None,
+    season: int | None = None,
+    levels: Sequence[float] = LEVELS,
+) -> None:
+    """Write the pretrained network for histories of one size, regressions and all.
+
+    The graph takes `values`, float32 (1, rows, series), where NaN is missing, and gives `quantiles`, float32
+    (1, horizon, series, Q): those of `network(values)`, to the rounding of single precision. They are NaN if a value of
+    the first or last row is missing, or one of the last is an outlier, because the network then looks how many rows
+    there are. What else looks at the numbers is not in the file: yearly seasons and long cycles, and all that
+    `forecast_quantiles` adds (running totals, whole numbers of counts, prices that stay, covariates, bounds).
+
+    Parameters
+    ----------
+    network : BaseForecaster
+        Such as ``load_base("base")``.
+    path : str or path
+        Written whole or not at all.
+    shape : (rows, series)
+        Of each history. Up to 512 rows are read one by one, up to 2048 as means of several.
+    horizon, positions, season, levels
+        As in `BaseForecaster.forward`.
+
+    Raises
+    ------
+    ImportError
+        onnx or onnxscript are not installed.
+    ValueError
+        `shape` is no pair of numbers, with at least 16 rows; or what `BaseForecaster.forward` refuses.
+
+    Examples
+    --------
+    Writing takes a minute. The file runs with onnxruntime alone::
+
+        base_to_onnx(load_base("base"), "base.onnx", shape=(512, 7), horizon=24)
+        session = onnxruntime.InferenceSession("base.onnx")
+        (quantiles,) = session.run(["quantiles"], {"values": rows[None].astype("float32")})
+    """
+    if len(shape) != 2 or not all(isinstance(count, int) for count in shape) or shape[0] < LEAST_STEPS or shape[1] < 1:
+        raise ValueError(f"shape must be (rows, series), with {LEAST_STEPS} rows or more, got {shape!r}")
+    with library_of("onnx", "base_to_onnx"):
+        from mvpa_ts.forecasting.onnx_operators import decompositions, translations
+    values = torch.randn(1, *shape, generator=torch.Generator().manual_seed(0))
+    network = copy.deepcopy(network).cpu().eval()
+    panel = _Panel(network, horizon=horizon, positions=positions, season=season, levels=levels)
+    with torch.no_grad():
+        panel(values)  # its errors name what is wrong with the arguments
+        program = torch.export.export(panel, (values,)).run_decompositions(decompositions())
+        _write(program, (values,), ["values"], path, custom_translation_table=translations(), optimize=False)
+
+
+def _write(
+    network: nn.Module | torch.export.ExportedProgram, inputs: tuple[Tensor, ...], names: list[str], path: str | Path,
+    **options: Any,
+) -> None:  # fmt: skip
+    with library_of("onnx", "to_onnx"):
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    program: Any = torch.onnx.export(
+        network, inputs, dynamo=True, verbose=False, input_names=names, output_names=["quantiles"], **options
+    )
+    for node in program.model.graph.all_nodes():
+        node.metadata_props.clear()  # lines of the code that each comes from, five times as large as all else
+    # In a folder of its own first: the exporter may write more than one file.
+    with replaced(path) as temporary, tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "network.onnx")
+        program.save(file)
+        temporary.write_bytes(Path(file).read_bytes())

@@ -13,7 +13,8 @@ from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
 from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
 from mvpa_ts.adapters.sktime import MVPAForecaster
 from mvpa_ts.forecasting import ForecasterTraining, ForecastingConfig, Scaling, Series, fit_forecaster
-from mvpa_ts.forecasting.onnx import to_onnx
+from mvpa_ts.forecasting.onnx import base_to_onnx, to_onnx
+from mvpa_ts.forecasting.pretrained import BaseConfig, BaseForecaster
 
 VALUES = np.random.default_rng(0).standard_normal((150, 3)).cumsum(0)
 NAMES = ["a", "b", "c"]
@@ -21,6 +22,7 @@ QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": 
 
 
 def run(path: Any, values: np.ndarray, **inputs: np.ndarray) -> np.ndarray:
+    """What onnxruntime makes of a window [rows, columns]."""
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(str(path))
     return session.run(["quantiles"], {"values": values[None], **inputs})[0][0]
@@ -116,3 +118,61 @@ def test_what_cannot_be_written_is_an_error(tmp_path, monkeypatch):
     with pytest.raises(ImportError, match=r'to_onnx needs onnx: pip install "\.\[onnx\]"'):
         trained.to_onnx(path)
     assert not path.exists()
+
+
+class OnlyInPyTorch(torch.nn.Module):
+    """What ONNX has no operator for."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        gram = x.mT @ x + torch.eye(5)
+        lower = torch.linalg.cholesky_ex(gram)[0]
+        gaps = torch.where(x > 1.0, torch.nan, x)
+        return (
+            x.cummax(1).values, x.cummin(-1).values, (10 * x).long().cummax(1).values,
+            gaps.nanmedian(1).values, gaps.nanmedian(2, keepdim=True).values, x.round().argsort(dim=1, stable=True),
+            torch.cholesky_solve(x.mT, lower), torch.linalg.solve_ex(gram, x.mT).result,
+        )  # fmt: skip
+
+
+@pytest.mark.usefixtures("exporter")
+def test_operators_that_onnx_lacks():
+    import onnxruntime
+
+    from mvpa_ts.forecasting.onnx_operators import decompositions, translations
+
+    x = torch.randn(2, 7, 5, generator=torch.Generator().manual_seed(0))
+    program = torch.export.export(OnlyInPyTorch(), (x,)).run_decompositions(decompositions())
+    written = torch.onnx.export(
+        program, (x,), dynamo=True, verbose=False, optimize=False, custom_translation_table=translations()
+    )
+    session = onnxruntime.InferenceSession(written.model_proto.SerializeToString())
+    x[1, :, 3] = 2.0  # no median
+    outputs = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    for output, expected in zip(outputs, OnlyInPyTorch()(x), strict=True):
+        torch.testing.assert_close(torch.from_numpy(output), expected, equal_nan=True)
+
+
+@pytest.mark.usefixtures("exporter")
+@pytest.mark.slow  # a minute and a half; in small: the test above
+def test_the_pretrained_network(tmp_path):
+    torch.manual_seed(0)
+    network = BaseForecaster(BaseConfig(dim=24, num_heads=2, mlp_dim=32)).eval()
+    options: dict[str, Any] = {"positions": torch.tensor([[0.0], [2.0], [1.0]]), "season": 12}
+    base_to_onnx(network, tmp_path / "f.onnx", shape=(150, 3), horizon=40, **options)
+    for name, rows in {"walks": VALUES, "waves": np.sin(VALUES / 9) + VALUES % 1}.items():
+        x = rows.astype(np.float32)
+        x[20:30, 1] = np.nan
+        with torch.no_grad():
+            expected = network(torch.from_numpy(x)[None], horizon=40, **options)[0].numpy()
+        np.testing.assert_allclose(run(tmp_path / "f.onnx", x), expected, atol=1e-4 * np.nanstd(x), err_msg=name)
+    for row, value in ((0, np.nan), (-1, np.nan), (-1, 1e4)):
+        x = VALUES.astype(np.float32)
+        x[row, 2] = value
+        assert np.isnan(run(tmp_path / "f.onnx", x)).all()
+    assert str(tmp_path.anchor) + "usr" not in (tmp_path / "f.onnx").read_bytes().decode("latin-1")
+
+
+@pytest.mark.parametrize("shape", [(8, 3), (64,), (64.0, 3), (64, 0)])
+def test_a_shape_that_is_none(tmp_path, shape):
+    with pytest.raises(ValueError, match=r"shape must be \(rows, series\), with 16 rows or more, got"):
+        base_to_onnx(BaseForecaster(BaseConfig(dim=8, num_heads=2)), tmp_path / "f.onnx", shape=shape, horizon=4)

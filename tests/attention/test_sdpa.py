@@ -33,6 +33,8 @@ def test_error_in_16_bits_with_and_without_a_second_part(size, dtype, split, mon
     options = {"window": size.window, "dense_last_segment": size.dense_last_segment}
     ratios = error_ratios(size, "sdpa", torch.device("cpu"), dtype, options)
     assert bool(beyond_limits(ratios, dtype)) != split, ratios
+    # Added up in 16 bits, the parts of their gradients made 1.44 and 1.37 times the error.
+    assert not split or max(ratios["query"], ratios["key"]) < 1.3
     assert LIMITS["bfloat16"] == LIMITS["float16"] == 1.5
 
 

@@ -120,7 +120,7 @@ def trained(model: str) -> Callable[[str], Forecast]:
                 elif model == "iTransformer":
                     chosen = models.iTransformer(**common, n_series=C, scaler_type="standard")
                 else:
-                    chosen = MVPA(**common, n_series=C, network={"regressions": False})
+                    chosen = MVPA(**common, n_series=C)
                 fitted[0] = NeuralForecast(models=[chosen], freq=1)
                 fitted[0].fit(panel(values))
             out = fitted[0].predict(panel(values[-CONTEXT:]))

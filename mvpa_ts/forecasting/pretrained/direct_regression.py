@@ -70,7 +70,7 @@ def direct_regression(x: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Te
     for steps in torch.arange(horizon, device=x.device).split(max(1, _AT_ONCE // len(values))):
         ahead = values[:, ends[:, None] + steps] - level
         cross = torch.stack([weighted[..., rows] @ ahead[:, rows] for rows in left_out])
-        weights = torch.linalg.solve(fitted, _of_others(cross, C))  # [parts + 1, N, F, steps]
+        weights = torch.linalg.solve_ex(fitted, _of_others(cross, C)).result  # [parts + 1, N, F, steps]
         missed = (ahead.square() * weight).sum(1) + (weights * (gram @ weights - 2.0 * cross)).sum((0, 2))
         errors.append((missed.clamp(min=0.0) / weight.sum(1).clamp(min=1e-6)).sqrt().clamp(min=1e-6))
         forecasts.append(last @ weights[-1] + last_level)

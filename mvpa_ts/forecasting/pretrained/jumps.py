@@ -81,7 +81,7 @@ def shifts(x: Tensor, mask: Tensor) -> Tensor:
         since = values.masked_fill(step < at, torch.nan)
         half = 0.5 * (middle[0] + middle[1])
         low, _, high = torch.nanquantile(since, shares, dim=1, keepdim=True)
-        stays = torch.where(jump > 0, low > half, high < half)
+        stays = torch.where(jump > 0, low - half, half - high) > 0
         left = (
             allowed.any(1, keepdim=True)
             & new

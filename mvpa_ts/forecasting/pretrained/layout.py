@@ -48,14 +48,15 @@ def layout(places: Tensor | None, panels: int, series: int, device: torch.device
     if places is None:
         rows = torch.where(same, SAME, UNKNOWN).expand(panels, series, series)
         return Layout(rows, torch.full((panels, series), -1, device=device))
-    if not places.isfinite().all():
+    checked = not torch.compiler.is_compiling()  # a graph cannot look at numbers
+    if checked and not places.isfinite().all():
         raise ValueError("positions must be finite numbers; got NaN or infinite ones")
     difference = places[:, None] - places[:, :, None]  # [B, C of the query, C of the key, k]
     distance = difference.square().sum(3).sqrt()
     nearest = distance.masked_fill(same, torch.inf).amin(2)
     # Series at the same place say nothing about the usual gap.
     gap = torch.where(nearest > 0, nearest, torch.nan).nanmedian(1).values[:, None, None]
-    if series > 1 and gap.isnan().any():
+    if checked and series > 1 and gap.isnan().any():
         raise ValueError("positions must differ; got the same place for all series")
     step = (2.0 * torch.log2((distance / gap).clamp(min=1.0))).round().long().clamp(max=STEPS - 1)
     if places.shape[2] == 1:

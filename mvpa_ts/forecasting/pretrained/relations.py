@@ -214,11 +214,10 @@ class _Regressions:
     def weights(self, sums: Tensor, penalty: Tensor, free: int = 2) -> Tensor:
         """Weights [P, N, F, block] of ridge regressions, from sums [N, F, F + block] and penalties [P, N]."""
         gram, cross = sums.split((self.number, self.block), 2)
-        damped = gram.repeat(len(penalty), 1, 1, 1)
-        diagonal = damped.diagonal(dim1=-2, dim2=-1)
         # The constant and the last value are hardly shrunk.
-        diagonal[..., :free] += 0.1 + 1e-3
-        diagonal[..., free:] += penalty[..., None] + 1e-3
+        shrunk = penalty[..., None].repeat(1, 1, self.number)
+        shrunk[..., :free] = 0.1
+        damped = gram + torch.diag_embed(shrunk + 1e-3)
         factor = torch.linalg.cholesky_ex(damped.mT)[0]  # symmetric, and read by columns, as LAPACK does
         return torch.cholesky_solve(cross.expand(len(penalty), -1, -1, -1), factor)
 

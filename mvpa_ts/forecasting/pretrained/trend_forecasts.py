@@ -147,7 +147,7 @@ def _fitted(
         start = F.pad(x.new_tensor(prior), (0, k - len(prior)))
         gram, cross = products[:, :k, :k], products[:, :k, m]
         ridge = torch.diag_embed((0.5 * k * variance).expand(N, k))
-        change = torch.linalg.solve(gram + ridge, (cross - gram @ start)[..., None])[..., 0]
+        change = torch.linalg.solve_ex(gram + ridge, (cross - gram @ start)[..., None]).result[..., 0]
         enough = count >= k + 2
         weight = torch.where(enough, start + change, start)
         constant = torch.where(enough[:, 0], means[:, m] - (weight * means[:, :k]).sum(1), 0.0)

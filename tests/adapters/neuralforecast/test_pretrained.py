@@ -211,7 +211,7 @@ def test_a_day_of_minutes_is_read():
 
 
 def test_it_is_not_written_as_onnx(tmp_path):
-    with pytest.raises(ValueError, match="PretrainedMVPA cannot be written as ONNX, which lacks what its regressions"):
+    with pytest.raises(ValueError, match="PretrainedMVPA cannot be written as ONNX with all that it does"):
         fitted(panel(2), h=4).models[0].to_onnx(tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
