@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.reading import refused, warned
 
 from mvpa_ts.ieeg import Recording, read_recording, simulate_recording
 from mvpa_ts.ieeg.recordings.annotations import seizures_from_events, stated_seizures
@@ -357,8 +358,7 @@ def test_the_table_beside_a_file_comes_before_its_annotations(quiet_file, table)
     table("2\t5\tlights off")
     assert read_recording(path).annotated
     table("2\t5\tseizure", heading="onset\tduration\tlabel")
-    with pytest.warns(UserWarning, match="needs a column eventType or .* its columns are onset, duration, label"):
-        assert read_recording(path).seizures == ()
+    assert warned(path, "needs a column eventType or .* its columns are onset, duration, label").seizures == ()
 
 
 def test_a_quotation_mark_is_a_letter(table):
@@ -460,8 +460,7 @@ def test_other_words_are_not_listed(text):
 )
 def test_times_that_are_no_seconds_are_refused(quiet_file, table, row, message):
     path, _ = quiet_file(300.0), table(row)
-    with pytest.raises(ValueError, match=rf"x_events\.tsv: a seizure has the .*{message}"):
-        read_recording(path)
+    refused(path, rf"x_events\.tsv: a seizure has the .*{message}")
 
 
 @pytest.mark.parametrize("onset", ["300", "300.4"])
@@ -518,12 +517,10 @@ def test_codes_that_mean_seizures_by_their_json_file_are_said(tmp_path, quiet_fi
     table("10\t5\t1", "30\t5\t2")
     levels = {"1": "electrographic seizure", "2": "no seizure", "3": "seizure"}
     (tmp_path / "x_events.json").write_text(json.dumps({"trial_type": {"Levels": levels}, "onset": "s"}))
-    with pytest.warns(UserWarning, match=r"are not taken for seizures: 1, which \S+x_events\.json says are some"):
-        assert not read_recording(path).annotated
+    assert not warned(path, r"are not taken for seizures: 1, which \S+x_events\.json says are some").annotated
     assert read_recording(path, seizure_words=["1"]).seizures == ((10.0, 15.0),)
     (tmp_path / "x_events.json").write_text('{"onset": {"Units": "ms"}, "duration": {"Units": "seconds"}}')
-    with pytest.warns(UserWarning, match=r"x_events\.json states onset in 'ms', and .* taken for seconds, as in BIDS"):
-        assert not read_recording(path).annotated
+    assert not warned(path, r"x_events\.json states onset in 'ms', and .* taken for seconds, as in BIDS").annotated
     for odd in ("[1]", "{", '{"trial_type": 1, "value": {"Levels": ["1"]}}'):
         (tmp_path / "x_events.json").write_text(odd)
         assert not read_recording(path).annotated

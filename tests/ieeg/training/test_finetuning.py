@@ -194,8 +194,7 @@ def test_command_from_a_pretrained_folder_to_a_detector(base, tmp_path, capsys, 
     assert f"error: there is no folder {tmp_path / 'nothing'}" in capsys.readouterr().err
     trained = [*arguments, "--model.base", str(tmp_path / "base")]
     validate = ["finetune", "validate", *trained[1:]]
-    assert main(validate) == 1  # the head would be random
-    assert "validate needs --ckpt_path" in capsys.readouterr().err
+    fails("validate needs --ckpt_path", *validate)
     assert main([*validate, "--ckpt_path", "last"]) == 0
     assert "validation/auroc" in capsys.readouterr().out
     trained[trained.index("--output") + 1] = str(tmp_path / "mistyped")
