@@ -12,14 +12,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from support.library import PACKAGES, ROOT, imported_packages, modules_of
+from support.library import PACKAGES, ROOT, imported_packages, modules_of, run_python
 
 HOSTS = ("triton", "neuralforecast", "sktime", "lightning", "pytorch_lightning", "pandas")
-
-
-def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    # -P keeps the working directory off sys.path, so that the installed package is imported.
-    return subprocess.run([sys.executable, "-P", "-c", code, *arguments], capture_output=True, text=True, check=False)
 
 
 def test_package_list_equals_folders():
@@ -112,8 +107,7 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 assert seconds < 1.0, seconds
 assert "ForecastingNetwork" in dir(mvpa_ts)
 """
-    result = run_python(code)
-    assert result.returncode == 0, result.stderr
+    run_python(code)
 
 
 BLOCKER = """
@@ -138,9 +132,21 @@ attention(torch.randn(2, 4, 3, 16), torch.randn(4, 16), torch.randn(3, 16)).sum(
 network = ForecastingNetwork(ForecastingConfig(horizon=5, lookback=24, patch_length=8, patch_stride=4))
 network(torch.randn(2, 24, 3)).square().mean().backward()
 import mvpa_ts.datasets
+
+from mvpa_ts.attention.triton import why_unavailable
+q, k, v = torch.randn(3, 1, 4, 3, 2, 16)
+tables = torch.randn(4, 2, 16), torch.randn(3, 2, 16), *torch.randn(3, 2, 16)
+assert mvpa_attention(q, k, v, *tables).shape == q.shape
+assert why_unavailable(q) == "the package triton is not installed"
+try:
+    mvpa_attention(q, k, v, *tables, impl="triton")
+except RuntimeError as error:
+    assert str(error) == "impl='triton' cannot run here: the package triton is not installed"
+else:
+    raise AssertionError
+assert "triton" not in sys.modules
 """
-    result = run_python(BLOCKER + code, *HOSTS)
-    assert result.returncode == 0, result.stderr
+    run_python(BLOCKER + code, *HOSTS)
 
 
 def test_unknown_name_is_an_attribute_error():
@@ -153,14 +159,12 @@ def test_unknown_name_is_an_attribute_error():
 @pytest.mark.parametrize("statement", ["import mvpa_ts.adapters.{}", "import mvpa_ts; mvpa_ts.adapters.{}"])
 @pytest.mark.parametrize("host", [path.name for path in sorted((ROOT / "adapters").glob("[a-z]*")) if path.is_dir()])
 def test_missing_host_names_the_extra(host, statement):
-    result = run_python(BLOCKER + statement.format(host), host)
-    assert result.returncode == 1
+    result = run_python(BLOCKER + statement.format(host), host, status=1)
     assert f'ImportError: mvpa_ts.adapters.{host} needs {host}: pip install ".[{host}]"' in result.stderr
 
 
 def test_adapters_import_no_host_by_themselves():
-    result = run_python("import sys, mvpa_ts.adapters; assert not {'neuralforecast', 'sktime'} & set(sys.modules)")
-    assert result.returncode == 0, result.stderr
+    run_python("import sys, mvpa_ts.adapters; assert not {'neuralforecast', 'sktime'} & set(sys.modules)")
 
 
 def test_each_part_knows_one_lightning_family():
@@ -168,8 +172,8 @@ def test_each_part_knows_one_lightning_family():
     for module, path in modules_of().items():
         for package, families in forbidden.items():
             if module.startswith(package):
-                found = families & imported_packages(path)
-                assert not found, f"{module} imports {found}"
+                others = families & imported_packages(path)
+                assert not others, f"{module} imports {others}"
 
 
 def test_the_way_of_a_call_names_files_that_exist():

@@ -4,7 +4,6 @@ import os
 import pickle
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,14 @@ import pytest
 import torch
 from support.edf_files import signals_of
 from support.fuzzing import saved
+from support.library import run_python
+
+from mvpa_ts.classification import FittedClassifier
+from mvpa_ts.forecasting import FittedForecaster
+from mvpa_ts.ieeg import MVPFormer, load_released, mvpformer_tiny
+from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.model.lora import load_finetuned
+from mvpa_ts.ieeg.training.pretraining import load_pretrained
 
 
 @pytest.fixture(scope="session")
@@ -38,50 +45,14 @@ class Code:
         return os.mkdir, (str(self.mark),)
 
 
-def _model(folder: Path) -> Any:
-    from mvpa_ts.ieeg import MVPFormer
-
-    return MVPFormer.from_pretrained(folder)
-
-
-def _adapter(folder: Path) -> Any:
-    from mvpa_ts.ieeg.model.lora import load_finetuned
-
-    return load_finetuned(folder, base=folder.parent / "base")
-
-
-def _checkpoint(file: Path) -> Any:
-    from mvpa_ts.ieeg.training.pretraining import load_pretrained
-
-    return load_pretrained(file)
-
-
-def _released(file: Path) -> Any:
-    from mvpa_ts.ieeg import load_released, mvpformer_tiny
-
-    return load_released(file, mvpformer_tiny())
-
-
-def _forecaster(folder: Path) -> Any:
-    from mvpa_ts.forecasting import FittedForecaster
-
-    return FittedForecaster.from_files(folder)
-
-
-def _classifier(folder: Path) -> Any:
-    from mvpa_ts.classification import FittedClassifier
-
-    return FittedClassifier.from_files(folder)
-
-
 # Of each reader: a sound folder, and the file in it that holds weights; or None, as the file is all weights.
 READERS: dict[str, tuple[Callable[[Path], Any], str | None, str]] = {
-    "model": (_model, "base", "model.safetensors"),
-    "adapter": (_adapter, "m/adapter", "adapter_model.safetensors"),
-    "checkpoint": (_checkpoint, None, ""),
-    "released": (_released, None, ""),
-    "forecaster": (_forecaster, "f", "forecaster.safetensors"),
-    "classifier": (_classifier, "c", "classifier.safetensors"),
+    "model": (MVPFormer.from_pretrained, "base", "model.safetensors"),
+    "adapter": (lambda path: load_finetuned(path, path.parent / "base"), "m/adapter", "adapter_model.safetensors"),
+    "checkpoint": (load_pretrained, None, ""),
+    "released": (lambda file: load_released(file, mvpformer_tiny()), None, ""),
+    "forecaster": (FittedForecaster.from_files, "f", "forecaster.safetensors"),
+    "classifier": (FittedClassifier.from_files, "c", "classifier.safetensors"),
 }
 
 
@@ -162,13 +133,7 @@ for folder in map(importlib.import_module, sys.argv[1:]):
             importlib.import_module(name)
 assert not asked, asked
 """
-    result = subprocess.run(
-        [sys.executable, "-P", "-W", "ignore", "-c", code, *(f"mvpa_ts.{name}" for name in FOLDERS)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
+    run_python(code, *(f"mvpa_ts.{name}" for name in FOLDERS))
 
 
 def test_training_asks_no_network(tmp_path):
@@ -181,8 +146,6 @@ def test_training_asks_no_network(tmp_path):
 def test_detection_asks_no_network_and_writes_no_identity(tmp_path, files, capfd):
     """A patient's name, code and dates stand in the file's header and in an annotation, and nowhere else."""
     edfio = pytest.importorskip("edfio")
-    from mvpa_ts.ieeg.commands.main import main
-
     generator = np.random.default_rng(0)
     signals = signals_of(["A1", "A2"], generator.normal(0, 50, (2, 512 * 40)))
     patient = edfio.Patient(code="X99-KEY", sex="F", birthdate=date(1970, 5, 5), name="Jane_Roe")

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.library import run_python
 from support.made_up_recordings import disk_of, seeded
 
 from mvpa_ts.ieeg.model.configuration import mvpformer_tiny
@@ -152,8 +152,7 @@ def test_without_a_network_a_missing_model_fails_in_seconds(failure, tmp_path):
         )
         hub = {"HF_ENDPOINT": f"http://127.0.0.1:{server.getsockname()[1]}", "HF_HOME": str(tmp_path)}
         kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-        command = [sys.executable, "-P", "-c", code]
-        output = subprocess.run(command, env=kept | hub, capture_output=True, text=True, check=True).stdout
+        output = run_python(code, env=kept | hub).stdout
     seconds, message = output.split(maxsplit=1)
     assert float(seconds) < 10
     assert message.startswith("there is no folder someone/absent, and the Hugging Face hub could not be asked")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
+from support.made_up_networks import QUIET
 
 from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
 from mvpa_ts.adapters.sktime import MVPAForecaster
@@ -18,7 +19,6 @@ from mvpa_ts.forecasting.pretrained import BaseConfig, BaseForecaster
 
 VALUES = np.random.default_rng(0).standard_normal((150, 3)).cumsum(0)
 NAMES = ["a", "b", "c"]
-QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
 
 
 def run(path: Any, values: np.ndarray, **inputs: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ import pandas as pd
 import polars
 import pytest
 from neuralforecast import NeuralForecast
+from support.made_up_networks import QUIET
 
 from mvpa_ts import plots
 from mvpa_ts.adapters.neuralforecast import MVPA
@@ -124,8 +125,7 @@ def test_channels_come_by_name_in_the_networks_order(coordinates):
 @pytest.mark.filterwarnings("ignore")
 def test_channels_of_the_pretrained_forecaster_in_neuralforecast():
     df = long_frame({"a": np.arange(10.0) % 3, "b": np.arange(10.0) % 2}, STEPS)
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
-    forecaster = NeuralForecast([MVPA.from_pretrained("base", h=2, channel_order=["b", "a"], **quiet)], freq="D")
+    forecaster = NeuralForecast([MVPA.from_pretrained("base", h=2, channel_order=["b", "a"], **QUIET)], freq="D")
     rows = pd.concat([df, df.assign(ds=df["ds"] + pd.Timedelta(days=10))])
     forecaster.fit(rows.rename(columns={"unique_id": "sensor"}), id_col="sensor")
     axis = plots.channels(forecaster).axes[0]

@@ -175,13 +175,10 @@ class TestStudy:
         BASELINES[PUBLISHED]([])(Recording.from_array(np.ones((1, 301 * 8)), 8.0, ["A1"], "µV", preprocessed=True))
         assert windows == [15.0, 15.0, 300.0]
 
-    def test_baseline_rows(self, cohort, tmp_path):
-        row, _ = Study(cohort, TINY, tmp_path).baseline("logistic regression")
-        assert row["configuration"] == "logistic-regression"
-        assert row["seizures"] == 2
-        row, _ = Study(cohort, TINY, tmp_path).baseline("line length")
-        assert row["row"] == "line length"
-        assert row["seizures"] == 2
+    @pytest.mark.parametrize("name", ["logistic regression", "line length"])
+    def test_baseline_rows(self, cohort, tmp_path, name):
+        row, _ = Study(cohort, TINY, tmp_path).baseline(name)
+        assert (row["row"], row["configuration"], row["seizures"]) == (name, name.replace(" ", "-"), 2)
 
     def test_thresholds_are_chosen_on_validation_subjects(self, cohort, tmp_path, monkeypatch):
         """Their seizures lie above .6 and their background reaches .5; those of the tested subjects lie below .4."""
@@ -278,27 +275,19 @@ class TestStudy:
         assert (two - untrained).abs().max() > 1e-5
         assert (two - one).abs().max() > 1e-5
 
-    def test_each_process_has_spans_of_its_own(self, monkeypatch, cohort):
-        made = []
-        monkeypatch.setattr(detection_training, "_fit", lambda module, data, training: made.append(data))
-        segments = [Segments(recording) for recording in cohort.groups["pretraining"]]
-        detection_training.pretrain(
-            mvpformer_tiny(context=3), segments, Training(1, 1e-4, 2, 2, Path(), 0, {}, "paper")
-        )
-        first, second = ({*made[0].sampler(rank, 2)} for rank in (0, 1))
-        assert not first & second
-        assert len(first | second) == len(made[0].dataset.subjects)
-
     @pytest.mark.parametrize(("recipe", "balance"), [("paper", "none"), ("small", "subject")])
-    def test_windows_are_drawn_from_the_whole_set_as_in_the_paper(self, monkeypatch, cohort, recipe, balance):
-        drawn = []
-        monkeypatch.setattr(
-            detection_training, "_fit", lambda module, data, training: drawn.append(data.sampler().balance)
-        )
+    def test_windows_are_drawn_as_in_the_paper_and_each_process_has_its_own(self, monkeypatch, cohort, recipe, balance):
+        given = []
+        monkeypatch.setattr(detection_training, "_fit", lambda module, data, training: given.append(data))
         segments = [Segments(recording) for recording in cohort.groups["pretraining"]]
         training = Training(1, 1e-4, 2, 2, Path(), 0, {}, recipe)
         detection_training.pretrain(mvpformer_tiny(context=3), segments, training)
-        assert drawn == [balance]
+        (data,) = given
+        assert data.sampler().balance == balance
+        if recipe == "paper":  # from the whole set
+            first, second = ({*data.sampler(rank, 2)} for rank in (0, 1))
+            assert not first & second
+            assert len(first | second) == len(data.dataset.subjects)
 
 
 class TestConfigurations:

@@ -20,6 +20,7 @@ import pandas as pd
 import pytest
 import torch
 from neuralforecast import NeuralForecast
+from support.made_up_networks import QUIET
 from support.made_up_recordings import SMALL
 from support.made_up_series import fitted, waves
 
@@ -80,10 +81,9 @@ def _classifier() -> Saved:
 def _host() -> Saved:
     frame = waves(columns=2).to_timestamp().rename_axis("ds").reset_index().melt("ds", var_name="unique_id")
     frame = frame.rename(columns={"value": "y"})
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
     pair = []
     for seed in (1, 2):
-        model = MVPA(h=3, input_size=6, n_series=2, hidden_size=8, n_heads=2, max_steps=1, random_seed=seed, **quiet)
+        model = MVPA(h=3, input_size=6, n_series=2, hidden_size=8, n_heads=2, max_steps=1, random_seed=seed, **QUIET)
         pair.append(NeuralForecast([model], freq="MS"))
         pair[-1].fit(frame)
 

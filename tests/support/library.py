@@ -1,8 +1,11 @@
 """The library's own files, for tests of how it is put together."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 # Folder at the top of the repository: the package it is imported as.
@@ -34,3 +37,11 @@ def imported(path: Path) -> Iterator[tuple[str, str]]:
 def imported_packages(path: Path) -> set[str]:
     """First parts of the names of all modules that a file imports, lazily too."""
     return {name.partition(".")[0] for name, _ in imported(path)}
+
+
+def run_python(code: str, *arguments: object, status: int = 0, **options: Any) -> subprocess.CompletedProcess[str]:
+    """What code does in a process of its own. -P keeps the working directory off its path: the package is imported."""
+    command = [sys.executable, "-P", "-W", "ignore", "-c", code, *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert result.returncode == status, result.stderr[-3000:]
+    return result

@@ -11,16 +11,15 @@ from torch import Tensor, nn
 from mvpa_ts import ForecastingConfig, ForecastingNetwork
 from mvpa_ts.windows import Scaling, Series
 
-# Options of a quick MVPA in neuralforecast.
+# Options with which a model in neuralforecast prints and logs nothing, and those of a quick MVPA.
+QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
 SMALL = {
     "input_size": 12,
     "hidden_size": 8,
     "n_heads": 2,
     "network": {"mlp_dim": 8},
     "windows_batch_size": 8,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "logger": False,
+    **QUIET,
 }
 
 HORIZON, LOOKBACK, CHANNELS, BATCH = 10, 24, 5, 3

@@ -1,5 +1,6 @@
 """What reading a file says: the error that refuses it, or the warning that comes with the recording."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,18 @@ import pytest
 from mvpa_ts.ieeg import Recording, read_recording
 
 
-def refused(path: Path, message: str, kind: type[Exception] = ValueError, **options: Any) -> str:
-    """The error of a file that is not read."""
+def refuses(
+    read: Callable[..., Any], message: str, *arguments: Any, kind: type[Exception] = ValueError, **options: Any
+) -> str:
+    """The error of a reader that does not take these arguments."""
     with pytest.raises(kind, match=message) as caught:
-        read_recording(path, **options)
+        read(*arguments, **options)
     return str(caught.value)
+
+
+def refused(path: Path, message: str, kind: type[Exception] = ValueError, **options: Any) -> str:
+    """The error of a recording that is not read."""
+    return refuses(read_recording, message, path, kind=kind, **options)
 
 
 def warned(path: Path, message: str, **options: Any) -> Recording:

@@ -4,8 +4,6 @@ import datetime
 import decimal
 import enum
 import random
-import subprocess
-import sys
 import uuid
 import warnings
 from collections.abc import Sequence
@@ -21,6 +19,8 @@ import torch
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MQLoss, QuantileLoss
 from neuralforecast.utils import PredictionIntervals
+from support.library import run_python
+from support.made_up_networks import QUIET
 from utilsforecast.preprocessing import fill_gaps
 
 from mvpa_ts.adapters.neuralforecast import MVPA
@@ -107,9 +107,7 @@ def test_a_new_process_forecasts_the_same_for_ids_of_every_kind(panel, tiny, fit
         folder = tmp_path / "".join(letter for letter in kind if letter.isalnum())
         host.save(str(folder / "host"), save_dataset=True, overwrite=True)
         np.save(folder / "expected.npy", host.predict()["MVPA"].to_numpy())
-    command = [sys.executable, "-P", "-c", _LOAD, str(tmp_path)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr.splitlines()
-    compared = [line for line in said if line.count("|") == 2]
+    compared = [line for line in run_python(_LOAD, tmp_path).stderr.splitlines() if line.count("|") == 2]
     assert compared == [f"{folder.name}|True|True" for folder in sorted(tmp_path.iterdir())]
     assert len(compared) == len(_IDS)
 
@@ -284,10 +282,9 @@ def test_bounds_are_refused_before_a_forecast(bounded):
 
 
 def test_numbers_that_leave_float32_no_room_are_refused(panel, forecaster):
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
     forecasts = []
     for scale in (1.0, 1e30):
-        host = forecaster(MVPA.from_pretrained("base", h=3, **quiet))
+        host = forecaster(MVPA.from_pretrained("base", h=3, **QUIET))
         host.fit(panel(2).assign(y=lambda rows, scale=scale: rows["y"] * scale))
         forecasts.append(host.predict().iloc[:, -1].to_numpy(float) / scale)
     np.testing.assert_allclose(*forecasts, rtol=1e-5)
@@ -305,7 +302,7 @@ def test_numbers_that_leave_float32_no_room_are_refused(panel, forecaster):
     ],
 )
 def test_numbers_of_a_size_that_no_loss_can_have(panel, forecaster, scale, trained, said):
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "h": 3}
+    quiet = QUIET | {"h": 3}
     model = MVPA(input_size=8, n_series=2, max_steps=1, **quiet) if trained else MVPA.from_pretrained("base", **quiet)
     with pytest.warns(UserWarning, match=said):
         forecaster(model).fit(panel(2).assign(y=lambda rows: rows["y"] * scale))

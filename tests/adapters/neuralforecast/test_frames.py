@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MQLoss
+from support.made_up_networks import QUIET
 
 from mvpa_ts.adapters.neuralforecast import MVPA
 
@@ -110,8 +111,7 @@ def test_other_tables_are_named(panel, tiny, forecaster):
 def test_models_of_the_host_alone_are_left_to_the_host(panel):
     from neuralforecast.models import MLPMultivariate
 
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
-    host = NeuralForecast([MLPMultivariate(h=6, input_size=12, n_series=2, max_steps=1, **quiet)], freq="h")
+    host = NeuralForecast([MLPMultivariate(h=6, input_size=12, n_series=2, max_steps=1, **QUIET)], freq="h")
     with pytest.raises(ValueError, match="could not convert string to float"):
         host.fit(panel(2).assign(note="a"))
 
@@ -192,8 +192,7 @@ def test_unknown_options_are_named(panel, tiny, forecaster):
 
 
 def test_what_leaves_no_memory_is_refused(panel, fit):
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
-    host = fit(MVPA.from_pretrained("small", h=6, loss=MQLoss(level=[80]), **quiet), panel(2))
+    host = fit(MVPA.from_pretrained("small", h=6, loss=MQLoss(level=[80]), **QUIET), panel(2))
     for df, series in ((None, 2), (panel(3), 3)):
         with pytest.raises(ValueError, match=f"n_paths .* got {10**12}, which needs {series * 600_000} GB of memory"):
             host.simulate(df, n_paths=10**12)

@@ -2,8 +2,6 @@
 
 import itertools
 import re
-import subprocess
-import sys
 import warnings
 from typing import Any
 
@@ -15,6 +13,7 @@ from neuralforecast import NeuralForecast
 from neuralforecast.core import MODEL_FILENAME_DICT
 from neuralforecast.losses.pytorch import MAE, MSE, DistributionLoss, HuberIQLoss, MQLoss, TukeyLoss
 from neuralforecast.utils import PredictionIntervals
+from support.library import run_python
 
 from mvpa_ts.adapters.neuralforecast import MVPA
 from mvpa_ts.adapters.neuralforecast.base_model import register
@@ -193,9 +192,7 @@ def test_save_and_load_in_a_new_process(tmp_path, tiny, panel, fit):
     fitted.save(saved)
     frame.to_pickle(f"{saved}.past")
     future.to_pickle(f"{saved}.future")
-    subprocess.run(
-        [sys.executable, "-P", "-W", "ignore", "-c", LOADS, saved], check=True, capture_output=True, timeout=200
-    )
+    run_python(LOADS, saved, timeout=200)
     loaded = pd.read_pickle(f"{saved}.forecast")
     assert "mine-median" in loaded
     pd.testing.assert_frame_equal(loaded, expected)

@@ -12,6 +12,7 @@ import torch
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
 from neuralforecast.tsdataset import _FilesDataset
+from support.made_up_networks import QUIET
 
 from mvpa_ts.adapters.neuralforecast import MVPA
 from mvpa_ts.adapters.neuralforecast.dates import jump_of, other_frequency, saved_frequency
@@ -497,7 +498,6 @@ def test_offsets_of_pandas_are_saved(tiny, panel, forecaster, tmp_path):
         pd.testing.assert_frame_equal(NeuralForecast.load(str(tmp_path / "saved")).predict(), host.predict())
 
 
-QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
 MADE = {"trained": lambda tiny: tiny(max_steps=1), "pretrained": lambda _: MVPA.from_pretrained("base", h=6, **QUIET)}
 
 

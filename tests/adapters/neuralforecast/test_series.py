@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from neuralforecast.losses.pytorch import DistributionLoss
+from support.made_up_networks import QUIET
 
 from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
 from mvpa_ts.adapters.neuralforecast.base_model import SERIES, FittedSeries
@@ -308,11 +309,10 @@ def test_a_damaged_file_is_named(tiny):
 
 
 def test_searches_take_positions_with_any_ids(tmp_path, panel, fit):
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
     names = [10, 9, 11]
     model = AutoMVPA(
         6, 3, num_samples=1, storage=f"sqlite:///{tmp_path}/sweep.sqlite",
-        config=lambda trial: {"input_size": 12, "max_steps": 1, "channel_positions": shaft(names), **quiet},
+        config=lambda trial: {"input_size": 12, "max_steps": 1, "channel_positions": shaft(names), **QUIET},
     )  # fmt: skip
     fitted = fit(model, panel(3, names=names), val_size=6)
     assert fitted.models[0].model.hparams["channel_positions"] == [[10, [0.0]], [9, [1.0]], [11, [2.0]]]

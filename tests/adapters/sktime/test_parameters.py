@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from support.made_up_series import SMALL, fitted, waves
 
 from mvpa_ts.adapters.sktime import MVPAClassifier, MVPAForecaster, MVPARegressor
@@ -176,6 +177,29 @@ def test_options_of_dicts_are_set_one_by_one():
         ({"random_state": "a"}, "random_state must be None, a whole number .* got 'a'"),
         ({"random_state": -1}, "random_state must be None, a whole number .* got -1"),
         ({"random_state": 1.5}, "random_state must be None, a whole number .* got 1.5"),
+        ({"quantiles": (0.1, 0.9)}, "quantiles must hold 0.5"),
+        ({"quantiles": ()}, "quantiles must be increasing numbers"),
+        ({"quantiles": 0.5}, r"quantiles must be increasing numbers within \(0, 1\), got 0\.5"),
+        ({"input_size": "12"}, "input_size must be a whole number, got '12'"),
+        ({"learning_rate": "1e-3"}, "learning_rate must be positive, got '1e-3'"),
+        ({"training": {"horizon_decay": None}}, "horizon_decay must be at least 0, got None"),
+        ({"training": {"weight_averaging": "no"}}, "weight_averaging must be positive or None, got 'no'"),
+        ({"input_size": 10, "patch_length": 11}, r"patch_length \(11\) must not exceed input_size \(10\)"),
+        ({"sp": 0}, "sp must be at least 1, got 0"),
+        ({"network": {"per_channel": ["cycle"]}}, "cycle in per_channel needs sp, the number of steps in a cycle"),
+        ({"dim": 9}, r"dim \(9\) must be a multiple of num_heads"),
+        ({"training": {"patience": 2}}, "needs a validation_fraction"),
+        ({"max_steps": 0}, "max_steps must be at least 1, got 0"),
+        ({"device": None}, "device must be a name that torch knows, .* got None"),
+        ({"device": "gpu"}, "device must be a name that torch knows, such as 'cpu' or 'cuda', got 'gpu'"),
+        pytest.param(
+            {"device": "cuda"},
+            "device is 'cuda', but torch finds no such device on this machine: set device='cpu'",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU"),
+        ),
+        ({"max_steps": 2.0}, r"max_steps must be a whole number, got 2\.0"),
+        ({"max_steps": None}, "max_steps must be a whole number, got None"),
+        ({"dim": None}, "dim must be a whole number, got None"),
         # Of later training, checked by fit.
         ({"finetune_steps": -3}, "finetune_steps must be at least 0, got -3"),
         ({"finetune_steps": 2.5}, "finetune_steps must be a whole number, got 2.5"),

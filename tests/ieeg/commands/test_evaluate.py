@@ -124,27 +124,24 @@ def test_disconnected_time_is_stated_and_not_scored(model, tmp_path):
     assert "1 annotated seizure lies where nothing was scored and counts as missed, unless an event beside" in page
 
 
-def test_reference_from_elsewhere(results, tmp_path, capsys, fails):
+def test_reference_from_elsewhere(results, tmp_path, fails):
     root, made = results
+    words = ["evaluate", root, "-o", tmp_path / "scores", "--reference"]
     for name in made:
         write_events(tmp_path / "truth" / f"{name}_events.tsv", [(30.0, 60.0)], 180.0)
-    assert run("evaluate", root, "-o", tmp_path / "scores", "--reference", tmp_path / "truth") == 0
+    assert run(*words, tmp_path / "truth") == 0
     assert pd.read_csv(tmp_path / "scores" / "subjects.csv")["seizures"].tolist() == [2, 1, 1]
     (tmp_path / "truth" / "S02_session0_events.tsv").unlink()
-    assert run("evaluate", root, "-o", tmp_path / "scores", "--reference", tmp_path / "truth") == 1
-    error = capsys.readouterr().err
+    error = fails("if the recording holds no seizure, pass --unannotated seizure-free", *words, tmp_path / "truth")
     assert "no reference for S02_session0: add the missing file S02_session0_events.tsv or S02_session0.tsv" in error
-    assert "if the recording holds no seizure, pass --unannotated seizure-free" in error
     file = tmp_path / "truth" / "S03_session0_events.tsv"
-    assert run("evaluate", root, "-o", tmp_path / "scores", "--reference", file) == 1
-    assert f"--reference must be a folder with the tables of all recordings, got {file}" in capsys.readouterr().err
+    fails(f"--reference must be a folder with the tables of all recordings, got {file}", *words, file)
     write_events(tmp_path / "samples" / "S02_session0_events.tsv", [(51200.0, 61440.0)], 180.0)
-    options = [root / "S02_session0", "-o", tmp_path / "scores", "--reference", tmp_path / "samples"]
-    fails("The column is likely in milliseconds or samples: convert it to seconds", "evaluate", *options)
+    words[1] = root / "S02_session0"
+    fails("The column is likely in milliseconds or samples: convert it to seconds", *words, tmp_path / "samples")
     write_events(tmp_path / "late" / "S02_session0_events.tsv", [(200000.0, 200060.0)], 180.0)
-    options = ["-o", tmp_path / "scores", "--reference", tmp_path / "late"]
     with pytest.warns(UserWarning, match=r"S02_session0_events\.tsv: seizures outside .* lasts 180 s, .* at 200000 s"):
-        assert main([str(option) for option in ["evaluate", root / "S02_session0", *options]]) == 0
+        assert main([*map(str, words), str(tmp_path / "late")]) == 0
 
 
 def test_references_of_one_name_lie_where_the_detections_lie(results, tmp_path, capsys, fails):

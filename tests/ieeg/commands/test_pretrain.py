@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from support.library import run_python
 from support.made_up_recordings import disk_of, recording
 
 from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, mvpformer_m, mvpformer_s, mvpformer_tiny
@@ -225,11 +226,8 @@ def test_two_processes(folder, tmp_path, monkeypatch):
     """DDP; forked, so that the processes need not import everything again."""
     output = tmp_path / "run"
     more = ["--trainer.strategy", "ddp_fork", "--trainer.devices", "2", "--model.shared_negatives", "20"]
-    script = (
-        f"import sys; from mvpa_ts.ieeg.commands.main import main; sys.exit(main({command(folder, output, *more)!r}))"
-    )
-    result = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
+    script = "import sys; from mvpa_ts.ieeg.commands.main import main; sys.exit(main(sys.argv[1:]))"
+    run_python(script, *command(folder, output, *more))
     checkpoint = torch.load(output / "checkpoints" / "last.ckpt", weights_only=True)
     assert checkpoint["global_step"] == 8
     assert checkpoint["RecordingDataModule"]["settings"]["world_size"] == 2

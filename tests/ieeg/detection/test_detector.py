@@ -173,11 +173,9 @@ class TestChannels:
 def test_errors(model, recording):
     with pytest.raises(ValueError, match="a classification head of two classes, it has 0 classes: finetune it first"):
         Detector(seeded())
-    for wrong in ([], [0, 1], None):
+    for wrong in ([], [0, 1], None, "some"):
         with pytest.raises(ValueError, match="channels must be 'auto', 'all' or a list of names, got "):
             Detector(model, channels=wrong)
-    with pytest.raises(ValueError, match="channels must be 'auto', 'all' or a list of names, got 'some'"):
-        Detector(model, channels="some")
     with pytest.raises(ValueError, match="shorter than one segment"):
         Detector(model).detect(recording.crop(0, 4.0))
 

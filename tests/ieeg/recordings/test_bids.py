@@ -1,4 +1,4 @@
-"""channels.tsv in any order: each channel's amplitude in the file says which contact it really is."""
+"""channels.tsv in any order, where each channel's amplitude says which contact it really is; and electrodes.tsv."""
 
 import re
 import warnings
@@ -10,7 +10,7 @@ import pytest
 from support.reading import refused, warned
 
 from mvpa_ts.ieeg import read_recording
-from mvpa_ts.ieeg.recordings.bids import beside, rows_of_channels
+from mvpa_ts.ieeg.recordings.bids import beside, electrode_positions, rows_of_channels
 
 NAMES = tuple(f"A{i}" for i in range(1, 11))
 RATE = 256
@@ -171,8 +171,8 @@ def test_a_micro_sign_in_any_encoding(tmp_path, encoding):
 def test_two_names_that_are_one_without_their_prefix():
     table = [{"name": "A1", "type": "SEEG"}, {"name": "A2", "type": "SEEG"}]
     with pytest.warns(UserWarning, match=r"only the table has \['A1'\], only the file has \['EEG A1', 'POL A1'\]"):
-        found = rows_of_channels(["EEG A1", "POL A1", "A2"], table, "channels.tsv")
-    assert found == {"A2": table[1]}
+        rows = rows_of_channels(["EEG A1", "POL A1", "A2"], table, "channels.tsv")
+    assert rows == {"A2": table[1]}
 
 
 @pytest.mark.parametrize("name", ["night", "sub-02_task-x_ieeg"])
@@ -337,3 +337,48 @@ def test_a_subject_of_several_rows_and_errors_in_tables_of_the_folders_above(tmp
         assert read_recording(path).metadata["line_frequency"] == 50.0
     (tmp_path / "task-x_events.tsv").write_text("when\ttrial_type\n1\tsz\n")
     refused(path, r"task-x_events\.tsv has no column 'onset'")
+
+
+# Positions from odd tables: read where they can be, else named in a warning, and never in the way.
+PLACES = "name\tx\ty\tz\tnote\nA1\t1\t2\t3\tn\u00e9\nA2\tn/a\t2\t3\t\nEEG B1-Ref\t4\t5\t6\n"
+
+
+def placed(folder: Path, text: str, encoding: str = "utf-8") -> Path:
+    (folder / "sub-01_space-ACPC_electrodes.tsv").write_text(text, encoding=encoding)
+    return folder / "sub-01_task-x_ieeg.edf"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
+def test_positions_of_electrodes_in_any_encoding(tmp_path, encoding, recwarn):
+    positions = electrode_positions(placed(tmp_path, PLACES, encoding))
+    assert ["is read as Windows-1252" in str(said.message) for said in recwarn] == [True] * (encoding == "latin-1")
+    assert positions == {"A1": (1.0, 2.0, 3.0), "B1": (4.0, 5.0, 6.0)}
+
+
+@pytest.mark.parametrize("text", [PLACES.replace("name", "label"), "name\tx\ty\nA1\t1\t2\n", "", "name\tx\ty\n\rz\r"])
+def test_an_odd_table_of_electrodes_is_named(tmp_path, text):
+    file = placed(tmp_path, text)
+    with pytest.warns(UserWarning, match=r"no positions of electrodes: .*sub-01_space-ACPC_electrodes\.tsv has no col"):
+        assert electrode_positions(file) == {}
+
+
+def test_a_row_of_electrodes_that_is_too_short_or_too_long(tmp_path):
+    assert electrode_positions(placed(tmp_path, "name\tx\ty\tz\nA1\t1\nA2\t1\t2\t3\t4\t5\n")) == {"A2": (1.0, 2.0, 3.0)}
+
+
+@pytest.mark.parametrize("missing", ["n/a", "NaN", "nan", "inf", ""])
+def test_contacts_without_numbers_are_left_out(tmp_path, missing):
+    text = f"name\tx\ty\tz\nA1\t{missing}\t2\t3\nA2\t4\t5\t6\n"
+    assert electrode_positions(placed(tmp_path, text)) == {"A2": (4.0, 5.0, 6.0)}
+
+
+def test_of_several_tables_of_electrodes_none_is_taken_and_it_is_said(tmp_path):
+    file = placed(tmp_path, PLACES)
+    (tmp_path / "sub-01_space-MNI_electrodes.tsv").write_text(PLACES)
+    with pytest.warns(UserWarning, match="several tables of them, sub-01_space-ACPC_electrodes.tsv, sub-01_space-MNI"):
+        assert electrode_positions(file) == {}
+
+
+def test_of_two_positions_of_a_contact_none_is_taken_and_it_is_said(tmp_path):
+    with pytest.warns(UserWarning, match="no positions of A1: .* has several of them, which differ"):
+        assert electrode_positions(placed(tmp_path, f"{PLACES}A1\t9\t9\t9\nB1\t4\t5\t6\n")) == {"B1": (4.0, 5.0, 6.0)}

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support.reading import refuses
 
 from mvpa_ts.ieeg.recordings.subjects import read_subjects, subject_of_each
 
@@ -46,21 +47,17 @@ def test_files_of_one_person(folder, monkeypatch):
     ],
 )
 def test_wrong_rows(folder, row, error, message):
-    with pytest.raises(error, match=message):
-        read_subjects(table(folder, "a.edf\tAda", row))
+    refuses(read_subjects, message, table(folder, "a.edf\tAda", row), kind=error)
 
 
 def test_wrong_tables(folder):
-    with pytest.raises(FileNotFoundError, match=r"no table of subjects .*subjects\.tsv"):
-        read_subjects(folder / "subjects.tsv")
+    refuses(read_subjects, r"no table of subjects .*subjects\.tsv", folder / "subjects.tsv", kind=FileNotFoundError)
     with pytest.raises(ValueError, match=r"no column 'file'; its columns are participant_id, subject"):
         read_subjects(table(folder, "a.edf\tAda", heading="participant_id\tsubject"))
     (folder / "subjects.tsv").write_bytes(b"")
-    with pytest.raises(ValueError, match="no column 'file'"):
-        read_subjects(folder / "subjects.tsv")
+    refuses(read_subjects, "no column 'file'", folder / "subjects.tsv")
     (folder / "subjects.tsv").write_bytes(b"file\tsubject\na.edf\t" + b"x" * 200_000)
-    with pytest.raises(ValueError, match="is not a text table"):
-        read_subjects(folder / "subjects.tsv")
+    refuses(read_subjects, "is not a text table", folder / "subjects.tsv")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
