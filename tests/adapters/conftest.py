@@ -134,3 +134,21 @@ def slow_clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     moments = iter(range(0, 1000, 60))
     monkeypatch.setattr(training.time, "perf_counter", lambda: float(next(moments)))
     return training
+
+
+@pytest.fixture
+def told() -> Callable[..., list[dict[str, Any]]]:
+    """Notes what the network of a model is told in each call."""
+
+    def note(model: Any) -> list[dict[str, Any]]:
+        calls: list[dict[str, Any]] = []
+        forward = model.network.forward
+
+        def noted(x: torch.Tensor, *rest: Any, **inputs: Any) -> torch.Tensor:
+            calls.append({"x": x, **inputs})
+            return forward(x, *rest, **inputs)
+
+        model.network.forward = noted
+        return calls
+
+    return note

@@ -119,15 +119,13 @@ def test_few_series_train_with_drop_last(tiny, panel, dataset):
     assert not torch.equal(before, model.network.linear.weight)
 
 
-def test_training_sees_the_series_in_order(tiny, panel, dataset):
+def test_training_sees_the_series_in_order(told, tiny, panel, dataset):
     """The host's loader would shuffle the series of every training batch."""
-    seen = []
     model = tiny(8, max_steps=4, components=["content", "channel"])
-    forward = model.network.forward
-    model.network.forward = lambda x, *rest, **features: (seen.append(x.mean(1)), forward(x, *rest, **features))[1]
+    calls = told(model)
     model.fit(dataset(panel(8)))
-    assert len(seen) >= 4
-    assert all((levels.diff(dim=1) > 50).all() for levels in seen)
+    assert len(calls) >= 4
+    assert all((call["x"].mean(1).diff(dim=1) > 50).all() for call in calls)
 
 
 def test_wrong_n_series_is_refused(tiny, panel, forecaster):
@@ -260,17 +258,15 @@ def test_phase_follows_the_clock():
     assert whole_positions(position.round().long(), observed.any(2)).tolist() == expected
 
 
-def test_a_clock_that_jumps_is_read_in_each_row(tiny, panel, dataset):
+def test_a_clock_that_jumps_is_read_in_each_row(told, tiny, panel, dataset):
     """Dates skip three hours: the values are the clock's, and so are the phases of windows and closed-form start."""
     clock = (np.arange(60) + 3 * (np.arange(60) >= 31)) % 24
     frame = panel(2).assign(y=np.tile(clock, 2).astype(float), phase=np.tile(clock, 2))
     model = tiny(2, cycle_length=24, cycle_column="phase", futr_exog_list=["phase"], training={"ridge": 0.1})
-    seen = []
-    forward = model.network.forward
-    model.network.forward = lambda x, mask, **told: (seen.append((x, told["phase"])), forward(x, mask, **told))[1]
+    calls = told(model)
     model.fit(dataset(frame))
     jumps = 0
-    for x, phase in seen:
+    for x, phase in ((call["x"], call["phase"]) for call in calls):
         np.testing.assert_array_equal(x[..., 0], phase[:, :12] % 24)
         jumps += int((x[:, 1:, 0] - x[:, :-1, 0] == 4).sum())
     assert jumps
@@ -292,15 +288,13 @@ def test_phase_is_read_where_it_is_not_missing(tiny, awaken, panel, fit):
 
 
 @pytest.mark.parametrize("scaler", ["standard", "revin"])
-def test_the_cycle_column_is_neither_scaled_nor_a_feature(scaler, tiny, panel, dataset):
+def test_the_cycle_column_is_neither_scaled_nor_a_feature(scaler, told, tiny, panel, dataset):
     frame = with_cycle(panel(2)).assign(known=1.0)
     model = tiny(2, scaler_type=scaler, **CYCLE | {"futr_exog_list": ["known", "phase"]})
-    phases = []
-    forward = model.network.forward
-    model.network.forward = lambda *data, **features: (phases.append(features), forward(*data, **features))[1]
+    calls = told(model)
     model.fit(dataset(frame))
-    assert all(int(call["phase"].min()) >= 7 and call["phase"].dtype == torch.int64 for call in phases)
-    assert all(call["future"].shape[-1] == 1 for call in phases)
+    assert all(int(call["phase"].min()) >= 7 and call["phase"].dtype == torch.int64 for call in calls)
+    assert all(call["future"].shape[-1] == 1 for call in calls)
 
 
 def test_a_scaled_cycle_column_is_refused(tiny, panel, forecaster):

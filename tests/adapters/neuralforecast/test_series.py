@@ -9,7 +9,7 @@ import torch
 from neuralforecast.losses.pytorch import DistributionLoss
 from support.made_up_networks import QUIET
 
-from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
+from mvpa_ts.adapters.neuralforecast import AutoMVPA
 from mvpa_ts.adapters.neuralforecast.base_model import SERIES, FittedSeries
 from mvpa_ts.forecasting import ForecastingConfig
 from mvpa_ts.forecasting.channel_order import correlation_order
@@ -22,22 +22,8 @@ def shaft(names: list[Any] = NAMES, spacing: float = 1.0) -> dict[Any, float]:
     return {name: spacing * place for place, name in enumerate(names)}
 
 
-def told(model: MVPA) -> list[dict[str, torch.Tensor]]:
-    """Notes what the network is told of series in each call."""
-    calls: list[dict[str, torch.Tensor]] = []
-    forward = model.network.forward
-
-    def noted(x: torch.Tensor, *rest: Any, **inputs: Any) -> torch.Tensor:
-        calls.append({"x": x, **inputs})
-        output: torch.Tensor = forward(x, *rest, **inputs)
-        return output
-
-    model.network.forward = noted  # type: ignore[method-assign]
-    return calls
-
-
 @pytest.mark.parametrize("kind", ["dict", "pandas", "polars", "two coordinates"])
-def test_positions_of_any_kind_reach_the_series_they_name(kind, tiny, panel, forecaster):
+def test_positions_of_any_kind_reach_the_series_they_name(told, kind, tiny, panel, forecaster):
     given: Any = shaft()
     if kind == "pandas":
         given = pd.DataFrame({"unique_id": NAMES, "mm": range(4)})
@@ -132,7 +118,7 @@ def shuffled_waves(count: int = 6, rows: int = 90, prefix: str = "s") -> pd.Data
     ).reset_index(drop=True)
 
 
-def test_order_by_correlation_is_that_of_the_training_rows(tiny, fit, awaken, reloaded):
+def test_order_by_correlation_is_that_of_the_training_rows(told, tiny, fit, awaken, reloaded):
     frame = shuffled_waves()
     values = frame.pivot(index="ds", columns="unique_id", values="y")
     expected = correlation_order(values.iloc[:-12].to_numpy())
@@ -179,7 +165,7 @@ def test_what_belongs_to_single_series_is_not_lent_to_others(option, tiny, panel
         loaded.predict(panel(3, names=["a", "x", "y"]))
 
 
-def test_vectors_belong_to_names(tiny, panel, forecaster, awaken, reloaded):
+def test_vectors_belong_to_names(told, tiny, panel, forecaster, awaken, reloaded):
     fitted = forecaster(tiny(3, network={"per_channel": ["vectors"]}))
     frame = panel(3, names=["a", "b", "c"])
     fitted.fit(frame)
@@ -261,7 +247,7 @@ def test_vectors_go_by_name_where_no_call_announces_the_panel(tiny, panel, fit):
 
 
 @pytest.mark.parametrize("host_scaled", [False, True])
-def test_units_are_those_of_the_training_rows(host_scaled, tiny, panel, forecaster):
+def test_units_are_those_of_the_training_rows(told, host_scaled, tiny, panel, forecaster):
     frame = panel(3)
     frame.loc[frame["ds"] >= frame["ds"].unique()[-12], "y"] += 500.0
     options = {"local_scaler_type": "standard"} if host_scaled else {}
@@ -279,7 +265,7 @@ def test_units_are_those_of_the_training_rows(host_scaled, tiny, panel, forecast
         assert 0.0 < calls[-1]["units"][:, 1].max() < 1.0
 
 
-def test_scaled_windows_have_units_of_their_own(tiny, panel, forecaster):
+def test_scaled_windows_have_units_of_their_own(told, tiny, panel, forecaster):
     for options in (
         {"scaler_type": "standard"},
         {"loss": DistributionLoss("Normal")},
@@ -291,7 +277,7 @@ def test_scaled_windows_have_units_of_their_own(tiny, panel, forecaster):
         assert "units" not in calls[-1]
 
 
-def test_constant_and_short_series_have_units_of_their_windows(tiny, panel, forecaster):
+def test_constant_and_short_series_have_units_of_their_windows(told, tiny, panel, forecaster):
     frame = panel(3)
     frame.loc[frame["unique_id"] == "s01", "y"] = 7.0
     fitted = forecaster(tiny(3))

@@ -227,15 +227,3 @@ def test_grids_reach_options_of_dicts():
     best = search.best_forecaster_
     assert best.fitted_.config.mixing_heads == search.best_params_["network__mixing_heads"]
     assert (best.network["mlp_dim"], best.training) == (8, {"ridge": 1.0})
-
-
-@pytest.mark.parametrize("estimator", [MVPAClassifier, MVPARegressor])
-def test_searches_of_scikit_learn_reach_options_of_dicts(estimator):
-    from sklearn.model_selection import GridSearchCV
-
-    X = np.random.default_rng(0).normal(size=(12, 1, 20))
-    y = np.arange(12) % 2 if estimator is MVPAClassifier else np.arange(12.0)
-    small = estimator(dim=4, max_steps=1, kernel_features=0, num_networks=1, validation_fraction=0, random_state=0)
-    grid = {"network__width": [2, 4], "training__batch_size": [3]}
-    search = GridSearchCV(small, grid, cv=2).fit(X, y)
-    assert search.best_estimator_.fitted_.config.width == search.best_params_["network__width"]

@@ -112,15 +112,14 @@ def test_evaluate_scores_as_sklearn_does(lab, tmp_path, capsys, fails):
     assert pd.read_csv(tmp_path / "scores" / "scores.csv")["kappa"][0] == pytest.approx(kappa)
 
 
-def test_detections_that_cannot_be_scored_together_are_named(lab, tmp_path, capsys):
+def test_detections_that_cannot_be_scored_together_are_named(lab, tmp_path, fails):
     shutil.copytree(lab / "results", tmp_path / "found")
+    evaluate = ["evaluate", tmp_path / "found", "-o", tmp_path / "scores"]
     table = tmp_path / "found" / "test" / "probabilities.tsv"
     table.write_text(table.read_text().replace("sleep", "asleep", 1))
-    assert run("evaluate", tmp_path / "found", "-o", tmp_path / "scores") == 1
-    assert f"{table} must have the columns onset, awake, sleep, anaesthesia, stated" in capsys.readouterr().err
+    fails(f"{table} must have the columns onset, awake, sleep, anaesthesia, stated", *evaluate)
     assert run("detect", lab / "other.edf", "--model", "line-length", "-o", tmp_path / "found") == 0
-    assert run("evaluate", tmp_path / "found", "-o", tmp_path / "scores") == 1
-    assert "detections are of awake, sleep, anaesthesia and of seizures: evaluate" in capsys.readouterr().err
+    fails("detections are of awake, sleep, anaesthesia and of seizures: evaluate", *evaluate)
 
 
 def test_results_of_another_recording_are_not_replaced_without_a_word(lab, tmp_path, capsys):

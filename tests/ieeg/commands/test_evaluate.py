@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.made_up_recordings import run, seeded
+from support.reading import refuses
 
 from mvpa_ts.ieeg import Detector, Preprocessing, Recording, simulate_recording
 from mvpa_ts.ieeg.commands.main import main
@@ -82,10 +83,8 @@ def test_copies_of_a_recording_are_named(results, tmp_path):
 
 def test_what_a_folder_lacks_is_named(results):
     root, _ = results
-    with pytest.raises(FileNotFoundError, match=r"holds no run\.json"):
-        read_detection(root)
-    with pytest.raises(FileNotFoundError, match=r"has no reference_events\.tsv"):
-        read_result(root / "S03_session0")
+    refuses(read_detection, r"holds no run\.json", root, kind=FileNotFoundError)
+    refuses(read_result, r"has no reference_events\.tsv", root / "S03_session0", kind=FileNotFoundError)
 
 
 def test_tables_of_a_cohort(results, tmp_path, capsys, fails):
@@ -156,13 +155,12 @@ def test_references_of_one_name_lie_where_the_detections_lie(results, tmp_path, 
     assert told in capsys.readouterr().out
     fails("night has several references", "evaluate", tmp_path / "out" / "p1", *options)
     (tmp_path / "truth" / "p2" / "night_events.tsv").unlink()
-    assert run("evaluate", tmp_path / "out", *options, "--unannotated", "seizure-free") == 1
-    told = f"{tmp_path / 'truth' / 'p1' / 'night_events.tsv'} does not say whose seizures it states"
-    assert told in capsys.readouterr().err
+    first = tmp_path / "truth" / "p1" / "night_events.tsv"
+    told = f"{first} does not say whose seizures it states"
+    fails(told, "evaluate", tmp_path / "out", *options, "--unannotated", "seizure-free")
     (tmp_path / "out" / "p2" / "night").rename(tmp_path / "out" / "night")  # no subfolder is no patient, either
     fails(told, "evaluate", tmp_path / "out", *options)
-    assert run("evaluate", tmp_path / "out", "-o", tmp_path / "truth" / "p1" / "night_events.tsv") == 1
-    assert "night_events.tsv is a file: name a folder" in capsys.readouterr().err
+    fails("night_events.tsv is a file: name a folder", "evaluate", tmp_path / "out", "-o", first)
 
 
 def test_a_reference_in_a_folder_of_another_name_is_told(results, tmp_path):
@@ -259,8 +257,7 @@ def test_a_run_that_fails_while_writing_is_not_complete(model, tmp_path, monkeyp
     monkeypatch.setattr("mvpa_ts.ieeg.detection.detection.write_json", full)
     with pytest.raises(OSError, match="disk full"):
         detection.save(tmp_path)
-    with pytest.raises(FileNotFoundError, match="not the folder of a complete detection"):
-        read_detection(tmp_path)
+    refuses(read_detection, "not the folder of a complete detection", tmp_path, kind=FileNotFoundError)
 
 
 def test_a_reference_that_states_nothing(results, tmp_path, fails):
@@ -305,12 +302,11 @@ def test_a_single_recording_is_counted_in_the_singular(results, tmp_path, capsys
     assert "1 recording of 1 subject; event" in capsys.readouterr().out
 
 
-def test_a_folder_without_detections(tmp_path, capsys, fails):
+def test_a_folder_without_detections(tmp_path, fails):
     fails("holds no complete detection", "evaluate", tmp_path, "-o", tmp_path / "scores")
     fails(f"there is no folder {tmp_path / 'nothere'}", "evaluate", tmp_path / "nothere", "-o", tmp_path / "scores")
     write_edf(simulate_recording("S1", num_channels=2, duration=6.0, num_seizures=0), tmp_path / "in" / "a.edf")
-    assert run("evaluate", tmp_path / "in", "-o", tmp_path / "scores") == 1
-    assert f"first run `mvpformer detect {tmp_path / 'in'} -o results`" in capsys.readouterr().err
+    fails(f"first run `mvpformer detect {tmp_path / 'in'} -o results`", "evaluate", tmp_path / "in", "-o", "scores")
 
 
 @pytest.mark.parametrize(

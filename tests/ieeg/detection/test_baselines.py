@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.reading import refuses
 
 from mvpa_ts.ieeg import Recording
 from mvpa_ts.ieeg.commands.main import main
@@ -120,15 +121,12 @@ def test_files_come_back_and_damaged_ones_are_named(tmp_path):
         ({"scale": [0.0] * 18}, "scale positive"),
     ]:
         (tmp_path / "changed.json").write_text(json.dumps(fields | change))
-        with pytest.raises(ValueError, match=message):
-            load_baseline(tmp_path / "changed.json")
+        refuses(load_baseline, message, tmp_path / "changed.json")
     two = {"baseline": "classes", "names": ["a", "b"], "center": [0] * 18, "scale": [1] * 18, "bias": [0, 1]}
     for change in ({"weights": [[1] * 18]}, {"scale": [0] * 18}, {"bias": [1]}, {"weights": [[1] * 18, [1] * 17]}):
         (tmp_path / "classes.json").write_text(json.dumps(two | {"weights": [[1] * 18] * 2} | change))
-        with pytest.raises(ValueError, match=r"classes\.json is no classes of this library"):
-            load_baseline(tmp_path / "classes.json")
-    with pytest.raises(FileNotFoundError, match="there is no file"):
-        load_baseline(tmp_path / "missing.json")
+        refuses(load_baseline, r"classes\.json is no classes of this library", tmp_path / "classes.json")
+    refuses(load_baseline, "there is no file", tmp_path / "missing.json", kind=FileNotFoundError)
     with pytest.raises(ValueError, match="quiet must be a positive line length"):
         LineLength(quiet=-1.0)
 

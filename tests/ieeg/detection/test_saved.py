@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.made_up_recordings import SMALL, recording, seeded
+from support.reading import refuses
 
 from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_tiny
 from mvpa_ts.ieeg.detection.detection import Skipped, read_detection
@@ -107,8 +108,7 @@ def _cell(row: str, column: int, value: str) -> str:
 def test_a_table_that_contradicts_run_json_is_refused(folder, change, fails):
     table = folder / PROBABILITIES
     table.write_text("\n".join(change(table.read_text().splitlines())) + "\n")
-    with pytest.raises(ValueError, match=rf"{PROBABILITIES} (contradicts {RUN}|cannot be read)"):
-        read_detection(folder)
+    refuses(read_detection, rf"{PROBABILITIES} (contradicts {RUN}|cannot be read)", folder)
     fails(PROBABILITIES, "evaluate", folder.parent, "-o", folder.parent / "scores")
 
 
@@ -145,15 +145,13 @@ def changed(run: dict, key: str, value: object) -> dict:
 def test_a_run_json_that_is_not_one_is_refused(folder, key, value, message):
     run = json.loads((folder / RUN).read_text())
     (folder / RUN).write_text(json.dumps(changed(run, key, value)))
-    with pytest.raises(ValueError, match=message):
-        read_detection(folder)
+    refuses(read_detection, message, folder)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, "\x00"])
 def test_a_run_json_without_fields_is_refused(folder, text):
     (folder / RUN).write_text(text)
-    with pytest.raises(ValueError, match=RUN):
-        read_detection(folder)
+    refuses(read_detection, RUN, folder)
 
 
 def test_keys_of_a_later_version_do_no_harm(folder):

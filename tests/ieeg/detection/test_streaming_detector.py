@@ -175,16 +175,11 @@ def test_volts(model):
     np.testing.assert_allclose([d.probability for d in theirs], [d.probability for d in ours], atol=1e-5)
 
 
-def test_short_stream_gives_nothing(model):
+def test_a_short_stream_gives_nothing_and_one_that_is_over_takes_no_samples(model):
     stream = StreamingDetector(model, 512.0, ["A1"], Preprocessing(notch=None, reference=None))
     assert stream.feed(np.ones((1, 2000))) == []
-    assert stream.finish() == []
-
-
-def test_a_stream_that_is_over_takes_no_samples(model):
-    stream = StreamingDetector(model, 512.0, ["A1"], Preprocessing(notch=None, reference=None))
-    stream.finish()
-    assert stream.finish() == []
+    for _ in range(2):
+        assert stream.finish() == []
     with pytest.raises(ValueError, match=r"^the stream is over since finish\(\): make another StreamingDetector"):
         stream.feed(np.ones((1, 2000)))
 
