@@ -17,6 +17,7 @@ HOUSE = {
     "adapters/neuralforecast/__init__.py": "",
     "adapters/neuralforecast/model.py": "class MVPA:\n    def __init__(self, h, *, width=8): ...\n",
     "adapters/sktime/__init__.py": '"""The adapter."""\n\nchannels = 3\n',
+    "adapters/sktime/forecaster.py": "class MVPAForecaster:\n    def __init__(self, sp, width=8): ...\n",
     "mvpa_ts/forecasting/__init__.py": '"""The core."""\n',
     "mvpa_ts/forecasting/configuration.py": "class ForecastingConfig:\n    horizon: int\n",
     "experiments/attention/kernels.py": "print(1)\n",
@@ -53,6 +54,7 @@ def plant(copied, tmp_path):
 
 PLANTED = {
     "arguments: MVPA": ("adapters/neuralforecast/model.py", lambda text: text.replace("width=8", "width=8, planted=1")),
+    "arguments: MVPAForecaster": ("adapters/sktime/forecaster.py", lambda text: text.replace("=8", "=8, planted=1")),
     "arguments: ForecastingConfig": (
         "mvpa_ts/forecasting/configuration.py",
         lambda text: text + "    planted: int = 0\n",
