@@ -4,8 +4,6 @@ python tests/growth.py            what is counted now, beside what is allowed
 python tests/growth.py --lower    write today's lower numbers into the file; a number is never raised by this
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import csv

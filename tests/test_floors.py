@@ -1,17 +1,11 @@
 """Which way imports point: up no floor, across no floor, round no circle. `CONTRIBUTING.md` draws the floors."""
 
-from __future__ import annotations
-
-import ast
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[1]
-# Folder at the top of the repository: the package it is imported as.
-PACKAGES = {"mvpa_ts": "mvpa_ts", "adapters": "mvpa_ts.adapters", "ieeg": "mvpa_ts.ieeg"}
+from support.library import ROOT, imported, modules_of
 
 # From the ground up. A module belongs to the longest name that fits, and imports its own room and lower floors only. A
 # name that ends in "." is the package's __init__ alone.
@@ -55,29 +49,10 @@ WINGS = ({"adapters", "ieeg"}, {"forecasting", "classification", "datasets"})
 ALLOWED_CIRCLES = frozenset({("mvpa_ts.ieeg.recordings.recording", "mvpa_ts.ieeg.recordings.raw")})
 
 
-def modules_of(root: Path) -> dict[str, Path]:
-    """Every module of the library under `root` by its import name."""
-    modules = {}
-    for folder, package in PACKAGES.items():
-        for path in sorted((root / folder).rglob("*.py")):
-            parts = path.relative_to(root / folder).with_suffix("").parts
-            modules[".".join((package, *(part for part in parts if part != "__init__")))] = path
-    return modules
-
-
 def imports(path: Path, modules: dict[str, Path]) -> Iterator[str]:
-    """What a file imports of the library anywhere: at its top, in a function, for types, or by a literal name."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-            names = [name if name in modules else f"{node.module}" for name in names]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
-            names = [argument.value for argument in node.args[:1] if isinstance(argument, ast.Constant)]
-        yield from (name for name in names if name in modules)
+    """What a file imports of the library."""
+    nearest = (name if name in modules else package for name, package in imported(path))
+    yield from (name for name in nearest if name in modules)
 
 
 def floor_of(module: str, path: Path) -> tuple[int, str]:
@@ -220,8 +195,3 @@ def test_module_without_a_floor_is_named(house):
     root = house("mvpa_ts/helpers.py", "")
     with pytest.raises(AssertionError, match=r"mvpa_ts\.helpers stands on no floor"):
         wrong_arrows(root)
-
-
-def test_top_of_ieeg_holds_what_all_rooms_share():
-    names = {path.stem for path in (ROOT / "ieeg").glob("*.py")}
-    assert names == {"__init__", "constants", "events", "random_streams", "figures"}

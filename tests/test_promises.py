@@ -4,7 +4,6 @@ import os
 import pickle
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,48 +15,24 @@ import numpy as np
 import pytest
 import torch
 from support.edf_files import signals_of
+from support.fuzzing import saved
+from support.library import run_python
 
-MVPFORMER: dict[str, Any] = {
-    "dim": 4,
-    "num_layers": 1,
-    "num_heads": 2,
-    "num_kv_heads": 1,
-    "mlp_dim": 4,
-    "time_rows": 6,
-    "channel_rows": 4,
-    "window": 2,
-    "context": 4,
-}
-WAVE = np.sin(np.arange(60) / 3)
+from mvpa_ts.classification import FittedClassifier
+from mvpa_ts.forecasting import FittedForecaster
+from mvpa_ts.ieeg import MVPFormer, load_released, mvpformer_tiny
+from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.model.lora import load_finetuned
+from mvpa_ts.ieeg.training.pretraining import load_pretrained
 
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a small sound form of each file that a reader reads."""
-    from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig
-    from mvpa_ts.ieeg.model.lora import prepared, save_finetuned, with_head
-
     folder = tmp_path_factory.mktemp("files")
-    base = MVPFormer(MVPFormerConfig(**MVPFORMER))
-    base.save_pretrained(folder / "base")
-    save_finetuned(prepared(with_head(base), "lora", rank=2), folder / "finetuned")
-    small_forecaster().to_files(folder / "forecaster")
-    small_classifier().to_files(folder / "classifier")
+    for make in (saved.make_adapter, saved.make_forecaster, saved.make_classifier):
+        make(folder)
     return folder
-
-
-def small_forecaster() -> Any:
-    from mvpa_ts.forecasting import ForecasterTraining, ForecastingConfig, Series, fit_forecaster
-
-    config = ForecastingConfig(4, 16, patch_length=8, patch_stride=4, dim=4, num_heads=2, mlp_dim=4, num_outputs=3)
-    return fit_forecaster([Series(WAVE[:, None])], config, ForecasterTraining(steps=2), levels=(0.1, 0.5, 0.9))
-
-
-def small_classifier() -> Any:
-    from mvpa_ts.classification import ClassificationTraining, fit_classifier
-
-    series = [WAVE[None] * (1 + row % 2) for row in range(6)]
-    return fit_classifier(series, [row % 2 for row in range(6)], training=ClassificationTraining(steps=2))
 
 
 class Code:
@@ -70,50 +45,14 @@ class Code:
         return os.mkdir, (str(self.mark),)
 
 
-def _model(folder: Path) -> Any:
-    from mvpa_ts.ieeg import MVPFormer
-
-    return MVPFormer.from_pretrained(folder)
-
-
-def _adapter(folder: Path) -> Any:
-    from mvpa_ts.ieeg.model.lora import load_finetuned
-
-    return load_finetuned(folder, base=folder.parent / "base")
-
-
-def _checkpoint(file: Path) -> Any:
-    from mvpa_ts.ieeg.training.pretraining import load_pretrained
-
-    return load_pretrained(file)
-
-
-def _released(file: Path) -> Any:
-    from mvpa_ts.ieeg import load_released, mvpformer_tiny
-
-    return load_released(file, mvpformer_tiny())
-
-
-def _forecaster(folder: Path) -> Any:
-    from mvpa_ts.forecasting import FittedForecaster
-
-    return FittedForecaster.from_files(folder)
-
-
-def _classifier(folder: Path) -> Any:
-    from mvpa_ts.classification import FittedClassifier
-
-    return FittedClassifier.from_files(folder)
-
-
 # Of each reader: a sound folder, and the file in it that holds weights; or None, as the file is all weights.
 READERS: dict[str, tuple[Callable[[Path], Any], str | None, str]] = {
-    "model": (_model, "base", "model.safetensors"),
-    "adapter": (_adapter, "finetuned/adapter", "adapter_model.safetensors"),
-    "checkpoint": (_checkpoint, None, ""),
-    "released": (_released, None, ""),
-    "forecaster": (_forecaster, "forecaster", "forecaster.safetensors"),
-    "classifier": (_classifier, "classifier", "classifier.safetensors"),
+    "model": (MVPFormer.from_pretrained, "base", "model.safetensors"),
+    "adapter": (lambda path: load_finetuned(path, path.parent / "base"), "m/adapter", "adapter_model.safetensors"),
+    "checkpoint": (load_pretrained, None, ""),
+    "released": (lambda file: load_released(file, mvpformer_tiny()), None, ""),
+    "forecaster": (FittedForecaster.from_files, "f", "forecaster.safetensors"),
+    "classifier": (FittedClassifier.from_files, "c", "classifier.safetensors"),
 }
 
 
@@ -194,33 +133,25 @@ for folder in map(importlib.import_module, sys.argv[1:]):
             importlib.import_module(name)
 assert not asked, asked
 """
-    result = subprocess.run(
-        [sys.executable, "-P", "-W", "ignore", "-c", code, *(f"mvpa_ts.{name}" for name in FOLDERS)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
+    run_python(code, *(f"mvpa_ts.{name}" for name in FOLDERS))
 
 
-def test_training_asks_no_network():
+def test_training_asks_no_network(tmp_path):
     with network_noted() as asked:
-        small_forecaster()
-        small_classifier()
+        saved.make_forecaster(tmp_path)
+        saved.make_classifier(tmp_path)
     assert asked == []
 
 
 def test_detection_asks_no_network_and_writes_no_identity(tmp_path, files, capfd):
     """A patient's name, code and dates stand in the file's header and in an annotation, and nowhere else."""
     edfio = pytest.importorskip("edfio")
-    from mvpa_ts.ieeg.commands.main import main
-
     generator = np.random.default_rng(0)
     signals = signals_of(["A1", "A2"], generator.normal(0, 50, (2, 512 * 40)))
     patient = edfio.Patient(code="X99-KEY", sex="F", birthdate=date(1970, 5, 5), name="Jane_Roe")
     note = edfio.EdfAnnotation(3, 0, "Jane Roe moves")
     edfio.Edf(signals, patient=patient, annotations=[note]).write(tmp_path / "recording.edf")
-    arguments = ["detect", str(tmp_path / "recording.edf"), "--model", str(files / "finetuned" / "model")]
+    arguments = ["detect", str(tmp_path / "recording.edf"), "--model", str(files / "m" / "model")]
     with network_noted() as asked:
         assert main([*arguments, "-o", str(tmp_path / "found"), "--channels", "all"]) == 0
     assert asked == []

@@ -24,22 +24,14 @@ def test_is_the_recursion_it_says():
     assert module.weight.item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_without_decay_the_weights_stay():
-    module = nn.Linear(2, 2)
-    average = WeightAverage(module, None)
+@pytest.mark.parametrize(("decay", "frozen"), [(None, False), (0.9, True)], ids=["no decay", "frozen"])
+def test_weights_that_are_not_averaged_stay(decay, frozen):
+    module = nn.Linear(2, 2).requires_grad_(not frozen)
+    average = WeightAverage(module, decay)
     nn.init.constant_(module.weight, 3.0)
     average.update()
     with average.in_place():
         assert (module.weight == 3.0).all()
-    average.keep()
-    assert (module.weight == 3.0).all()
-
-
-def test_frozen_weights_are_left_out():
-    module = nn.Linear(2, 2).requires_grad_(False)
-    average = WeightAverage(module, 0.9)
-    nn.init.constant_(module.weight, 3.0)
-    average.update()
     average.keep()
     assert (module.weight == 3.0).all()
 

@@ -3,9 +3,7 @@
 import json
 import os
 import re
-import shutil
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,9 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.library import run_python
 from support.made_up_recordings import disk_of, seeded
+from support.reading import refuses
 
 from mvpa_ts.ieeg.model.configuration import mvpformer_tiny
 from mvpa_ts.ieeg.model.mvpformer import MVPFormer
@@ -84,8 +84,7 @@ def test_fields_can_be_changed_on_loading(folder):
 
 def test_another_layer_count_is_refused(folder):
     for layers, message in ((1, "10 unexpected|unexpected"), (3, "missing")):
-        with pytest.raises(ValueError, match=message):
-            MVPFormer.from_pretrained(folder, num_layers=layers)
+        refuses(MVPFormer.from_pretrained, message, folder, num_layers=layers)
 
 
 def test_another_shape_is_refused(folder):
@@ -97,46 +96,39 @@ def test_a_missing_tensor_is_refused(folder):
     weights = load_file(folder / "model.safetensors")
     del weights["stack.blocks.1.attention.value.weight"]
     save_file(weights, folder / "model.safetensors")
-    with pytest.raises(ValueError, match=r"1 missing: stack\.blocks\.1\.attention\.value\.weight"):
-        MVPFormer.from_pretrained(folder)
+    refuses(MVPFormer.from_pretrained, r"1 missing: stack\.blocks\.1\.attention\.value\.weight", folder)
 
 
 @pytest.mark.parametrize("size", [0, 5, 1000, -1], ids=["empty", "header cut", "cut", "last byte cut"])
 def test_a_truncated_file_is_refused(folder, size):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(ValueError, match=r"model.safetensors is damaged or not a safetensors file"):
-        MVPFormer.from_pretrained(folder)
+    refuses(MVPFormer.from_pretrained, r"model.safetensors is damaged or not a safetensors file", folder)
 
 
 def test_a_damaged_configuration_is_refused(folder):
     path = folder / "config.json"
     path.write_text(path.read_text()[:40])
-    with pytest.raises(ValueError, match=r"config.json is not readable as JSON"):
-        MVPFormer.from_pretrained(folder)
+    refuses(MVPFormer.from_pretrained, r"config.json is not readable as JSON", folder)
     path.write_text("[]")
-    with pytest.raises(ValueError, match=r"must hold a JSON object, got list"):
-        MVPFormer.from_pretrained(folder)
+    refuses(MVPFormer.from_pretrained, r"must hold a JSON object, got list", folder)
     path.write_text(json.dumps({"dims": 3}))
-    with pytest.raises(ValueError, match=r"fields that MVPFormerConfig does not know: dims"):
-        MVPFormer.from_pretrained(folder)
+    refuses(MVPFormer.from_pretrained, r"fields that MVPFormerConfig does not know: dims", folder)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()
-    with pytest.raises(FileNotFoundError, match=f"{name} is not in"):
-        MVPFormer.from_pretrained(folder)
+    refuses(MVPFormer.from_pretrained, f"{name} is not in", folder, kind=FileNotFoundError)
 
 
 def test_a_missing_folder_is_never_a_random_model(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(FileNotFoundError, match="neither a folder nor a model on the Hugging Face hub"):
-        MVPFormer.from_pretrained(tmp_path / "absent")
+    for load in (MVPFormer.from_pretrained, pretrained_config):
+        with pytest.raises(FileNotFoundError, match="neither a folder nor a model on the Hugging Face hub"):
+            load(tmp_path / "absent")
     with pytest.raises(FileNotFoundError, match="neither a folder nor a model on the Hugging Face hub"):
         MVPFormer.from_pretrained("someone/absent", local_files_only=True)
-    with pytest.raises(FileNotFoundError, match="neither a folder nor a model on the Hugging Face hub"):
-        pretrained_config(tmp_path / "absent")
 
 
 @pytest.mark.parametrize("failure", ["refused", "silent"])
@@ -154,8 +146,7 @@ def test_without_a_network_a_missing_model_fails_in_seconds(failure, tmp_path):
         )
         hub = {"HF_ENDPOINT": f"http://127.0.0.1:{server.getsockname()[1]}", "HF_HOME": str(tmp_path)}
         kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-        command = [sys.executable, "-P", "-c", code]
-        output = subprocess.run(command, env=kept | hub, capture_output=True, text=True, check=True).stdout
+        output = run_python(code, env=kept | hub).stdout
     seconds, message = output.split(maxsplit=1)
     assert float(seconds) < 10
     assert message.startswith("there is no folder someone/absent, and the Hugging Face hub could not be asked")
@@ -176,7 +167,6 @@ def test_a_failed_write_leaves_the_older_model_whole(folder):
 def test_saving_over_an_older_model(folder):
     seeded(num_layers=1).save_pretrained(folder)
     assert MVPFormer.from_pretrained(folder).config.num_layers == 1
-    shutil.rmtree(folder)
 
 
 def test_hub_upload_sends_both_files(folder, monkeypatch, tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from support.made_up_networks import identity, series
 
 from mvpa_ts.windows import Scaling, Series, Windows, last_window, series_windows
 
@@ -87,16 +88,6 @@ def test_value_range_is_that_of_the_rows_of_the_windows():
     unseen = dataclasses.replace(windows, starts=torch.tensor([0]), values=torch.full((9, 2), -7.0))
     unseen = dataclasses.replace(unseen, observed=torch.tensor([False, True]).expand(9, 2))
     assert [bound.tolist() for bound in unseen.value_range()] == [[-torch.inf, -7.0], [torch.inf, -7.0]]
-
-
-def series(rows: int = 40, channels: int = 2, features: int = 0, ahead: int = 0, seed: int = 0) -> Series:
-    generator = np.random.default_rng(seed)
-    values = np.sin(np.arange(rows)[:, None] / 3 + np.arange(channels)) + 0.05 * generator.normal(size=(rows, channels))
-    return Series(values, generator.normal(size=(rows + ahead, features)) if features else None)
-
-
-def identity(channels: int) -> Scaling:
-    return Scaling(np.zeros(channels), np.ones(channels))
 
 
 def cut(given: list[Series], **options: float) -> dict[str, Windows]:

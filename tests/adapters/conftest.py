@@ -4,6 +4,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ def _quiet() -> Iterator[None]:
     for family in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric"):
         logging.getLogger(f"{family}.utilities.rank_zero").setLevel(logging.ERROR)
         logging.getLogger(family).setLevel(logging.ERROR)
+    logging.getLogger("optuna").setLevel(logging.WARNING)
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore",
@@ -73,6 +75,30 @@ def forecaster() -> Callable[..., Any]:
 
 
 @pytest.fixture
+def fit(forecaster: Callable) -> Callable[..., Any]:
+    """A NeuralForecast of one model that is fitted to a frame."""
+
+    def run(model: Any, frame: Any, freq: Any = "h", *, local_scaler_type: str | None = None, **options: Any) -> Any:
+        host = forecaster(model, freq, local_scaler_type=local_scaler_type)
+        host.fit(frame, **options)
+        return host
+
+    return run
+
+
+@pytest.fixture
+def reloaded(tmp_path: Path) -> Callable[..., Any]:
+    """A NeuralForecast as it comes back from its files."""
+    from neuralforecast import NeuralForecast
+
+    def load(host: Any, **options: Any) -> Any:
+        host.save(str(tmp_path / "saved"), overwrite=True, **options)
+        return NeuralForecast.load(str(tmp_path / "saved"))
+
+    return load
+
+
+@pytest.fixture
 def dataset() -> Callable[..., Any]:
     """A panel as models get it."""
     from neuralforecast.tsdataset import TimeSeriesDataset
@@ -92,3 +118,37 @@ def awaken() -> Callable[..., Any]:
         return model
 
     return fill
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """The database of a search."""
+    return f"sqlite:///{tmp_path}/sweep.db"
+
+
+@pytest.fixture
+def slow_clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A minute passes between two looks at the clock of training, whose module this is."""
+    from mvpa_ts import training
+
+    moments = iter(range(0, 1000, 60))
+    monkeypatch.setattr(training.time, "perf_counter", lambda: float(next(moments)))
+    return training
+
+
+@pytest.fixture
+def told() -> Callable[..., list[dict[str, Any]]]:
+    """Notes what the network of a model is told in each call."""
+
+    def note(model: Any) -> list[dict[str, Any]]:
+        calls: list[dict[str, Any]] = []
+        forward = model.network.forward
+
+        def noted(x: torch.Tensor, *rest: Any, **inputs: Any) -> torch.Tensor:
+            calls.append({"x": x, **inputs})
+            return forward(x, *rest, **inputs)
+
+        model.network.forward = noted
+        return calls
+
+    return note

@@ -7,14 +7,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from neuralforecast import NeuralForecast
+from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
+from support.made_up_networks import QUIET
 
+from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
+from mvpa_ts.adapters.sktime import MVPAForecaster
 from mvpa_ts.forecasting import ForecasterTraining, ForecastingConfig, Scaling, Series, fit_forecaster
 from mvpa_ts.forecasting.onnx import base_to_onnx, to_onnx
 from mvpa_ts.forecasting.pretrained import BaseConfig, BaseForecaster
 
 VALUES = np.random.default_rng(0).standard_normal((150, 3)).cumsum(0)
 NAMES = ["a", "b", "c"]
-QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
 
 
 def run(path: Any, values: np.ndarray, **inputs: np.ndarray) -> np.ndarray:
@@ -58,9 +62,6 @@ def test_quantiles_equal_those_of_pytorch(tmp_path, regressions):
 @pytest.mark.usefixtures("exporter")
 @pytest.mark.filterwarnings("ignore")
 def test_in_sktime(tmp_path):
-    pytest.importorskip("sktime")
-    from mvpa_ts.adapters.sktime import MVPAForecaster
-
     y = pd.DataFrame(VALUES, columns=NAMES)
     forecaster = MVPAForecaster(
         input_size=24, dim=8, max_steps=3, channel_order=["c", "a", "b"], network={"regressions": False}, random_state=0
@@ -82,19 +83,12 @@ def test_in_sktime(tmp_path):
     ],
     ids=["order", "correlation", "positions"],
 )
-def test_in_neuralforecast(tmp_path, places):
-    pytest.importorskip("neuralforecast")
-    from neuralforecast import NeuralForecast
-    from neuralforecast.losses.pytorch import MQLoss
-
-    from mvpa_ts.adapters.neuralforecast import MVPA
-
+def test_in_neuralforecast(tmp_path, places, fit):
     steps = pd.date_range("2024-01-01", periods=len(VALUES), freq="D")
     df = pd.concat([pd.DataFrame({"unique_id": name, "ds": steps, "y": VALUES[:, i]}) for i, name in enumerate(NAMES)])
     options: dict[str, Any] = {"h": 3, "input_size": 24, "n_series": 3, "max_steps": 3, "hidden_size": 8, **QUIET}
     model = MVPA(loss=MQLoss(level=[80]), network={"regressions": False}, **places, **options)
-    forecaster = NeuralForecast([model], freq="D")
-    forecaster.fit(df)
+    forecaster = fit(model, df, "D")
     frame = forecaster.predict()[["MVPA-lo-80", "MVPA-median", "MVPA-hi-80"]].to_numpy().reshape(3, 3, 3)
     forecaster.save(tmp_path / "saved")
     forecaster.predict(df.replace({"a": "c", "c": "a"}))  # the file is of the panel of the fit
@@ -105,13 +99,6 @@ def test_in_neuralforecast(tmp_path, places):
 
 
 def test_what_cannot_be_written_is_an_error(tmp_path, monkeypatch):
-    pytest.importorskip("sktime")
-    pytest.importorskip("neuralforecast")
-    from neuralforecast.losses.pytorch import DistributionLoss
-
-    from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
-    from mvpa_ts.adapters.sktime import MVPAForecaster
-
     y, X = pd.DataFrame(VALUES, columns=NAMES), pd.DataFrame({"price": np.arange(150.0)})
     path = tmp_path / "f.onnx"
     with pytest.raises(ValueError, match="pretrained cannot be written as ONNX"):

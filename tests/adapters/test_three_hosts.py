@@ -1,7 +1,6 @@
 """One training, one set of defaults: the core, neuralforecast and sktime learn the same from the same rows."""
 
 from dataclasses import asdict, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,7 +34,7 @@ def rows() -> np.ndarray:
         ({}, 0.06),
     ],
 )
-def test_they_learn_the_same(rows: np.ndarray, network: dict[str, Any], tolerance: float) -> None:
+def test_they_learn_the_same(rows: np.ndarray, network, tolerance):
     """All windows in each step and no dropout, so that nothing random is left but the first weights."""
     network, size = {**network, "head_dropout": 0.0}, {"batch_size": 64}
     config = ForecastingConfig(H, L, dropout=0.0, **network).with_vectors(2)
@@ -55,7 +54,7 @@ def test_they_learn_the_same(rows: np.ndarray, network: dict[str, Any], toleranc
     np.testing.assert_allclose(forecast, core, atol=1e-4)
 
 
-def test_they_have_the_same_defaults(rows: np.ndarray) -> None:
+def test_they_have_the_same_defaults(rows: np.ndarray):
     model, parameters = MVPA(h=H, input_size=L, n_series=2), MVPAForecaster(input_size=L).get_params(deep=False)
     network = network_config(parameters, [Series(rows)], H)
     assert replace(network, num_outputs=1) == model.network.config == ForecastingConfig(H, L).with_vectors(2)

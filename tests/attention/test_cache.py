@@ -24,6 +24,15 @@ def codebook(rows: int) -> torch.Tensor:
     return torch.randn(rows, D, generator=torch.Generator().manual_seed(rows), dtype=torch.float64)
 
 
+@pytest.fixture
+def begun():
+    """An attention, and a cache of it that waits for its first step."""
+    attention = MVPAttention(D, 2).double()
+    cache = attention.make_cache(codebook(3), codebook(C), num_channels=C, context=3)
+    cache.advance()
+    return attention, cache
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("options", [{}, {"window": 2}, {"num_kv_heads": 1, "window": 0}, {"beyond": "clamp"}], ids=str)
@@ -83,12 +92,10 @@ def test_a_segment_without_a_step_is_missing(skipped):
     torch.testing.assert_close(newest[0], whole[0, -1], atol=1e-12, rtol=1e-10)
 
 
-def test_a_stream_keeps_no_gradients_and_a_cache_can_be_copied():
+def test_a_stream_keeps_no_gradients_and_a_cache_can_be_copied(begun):
     """With gradients the graph of the whole stream would stay in memory."""
-    attention = MVPAttention(D, 2).double()
-    cache = attention.make_cache(codebook(3), codebook(C), num_channels=C, context=3)
+    attention, cache = begun
     x = torch.randn(2, 1, C, D, dtype=torch.float64)
-    cache.advance()
     assert not attention.step(x[0], cache).requires_grad
     branch = copy.deepcopy(cache)
     found = []
@@ -108,25 +115,20 @@ def test_a_stream_keeps_no_gradients_and_a_cache_can_be_copied():
     ],
     ids=str,
 )
-def test_a_mask_that_does_not_fit_the_stream_is_refused(mask, came):
-    cache = MVPAttention(D, 2).double().make_cache(codebook(3), codebook(C), num_channels=C, context=3)
+def test_a_mask_that_does_not_fit_the_stream_is_refused(begun, mask, came):
     with pytest.raises(ValueError, match=rf"channel_mask must be a bool tensor of shape \(4,\), got {came}"):
-        cache.advance(mask)
+        begun[1].advance(mask)
 
 
 @pytest.mark.parametrize("shape", [(C, D), (4, C, D), (1, C - 1, D), (1, C, D + 1)], ids=str)
-def test_a_step_of_another_shape_is_refused(shape):
-    attention = MVPAttention(D, 2).double()
-    cache = attention.make_cache(codebook(3), codebook(C), num_channels=C, context=3)
-    cache.advance()
+def test_a_step_of_another_shape_is_refused(begun, shape):
+    attention, cache = begun
     with pytest.raises(ValueError, match=r"x must be the newest segment of one stream, \[1, C, D\] = \[1, 4, 16\]"):
         attention.step(torch.zeros(shape, dtype=torch.float64), cache)
 
 
-def test_a_cache_of_another_precision_is_refused():
-    attention = MVPAttention(D, 2).double()
-    cache = attention.make_cache(codebook(3), codebook(C), num_channels=C, context=3)
-    cache.advance()
+def test_a_cache_of_another_precision_is_refused(begun):
+    attention, cache = begun
     with pytest.raises(ValueError, match=r"the cache holds torch.float64 and the newest segment is torch.float32"):
         attention.float().step(torch.zeros(1, C, D), cache)
 

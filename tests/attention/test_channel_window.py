@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from support.attention_checks import (
     EXTRA_FACTORS,
     INPUTS,
+    RANDOM_OPTIONS,
     Case,
+    Returned,
     assert_as_accurate_as_reference,
     assert_equals_reference,
     assert_masked_nan_reaches_nothing,
     covering_cases,
 )
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from mvpa_ts import MVPAttention, mvpa_attention
 from mvpa_ts.attention.separable import channel_blocks, scratch, tiles
@@ -51,11 +51,7 @@ def test_output_and_gradients(case):
     shape=st.tuples(st.integers(1, 5), st.integers(4, 24)),
     groups=st.integers(1, 2),
     window=st.none() | st.integers(0, 4),
-    causal=st.booleans(),
-    dense_last_segment=st.booleans(),
-    masks=st.sampled_from(EXTRA_FACTORS["masks"]),
-    dropout=st.sampled_from((0.0, 0.3)),
-    channel_distance=st.sampled_from(EXTRA_FACTORS["channel_distance"]),
+    **RANDOM_OPTIONS,
     channel_window=st.none() | st.integers(1, 3),
     channel_reach=st.none() | st.integers(0, 5),
     components=st.sampled_from(EXTRA_FACTORS["components"]),
@@ -148,25 +144,14 @@ def test_defaults_are_the_released_behaviour():
         torch.testing.assert_close(call(impl=impl, channel_window=5), call(impl=impl), atol=1e-12, rtol=0)
 
 
-class _Elements(TorchDispatchMode):
-    """Elements of all tensors that operations returned: what the arithmetic went through."""
-
-    total = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        result = function(*args, **(kwargs or {}))
-        self.total += sum(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
-        return result
-
-
 @pytest.mark.parametrize("components", [("content", "time", "channel"), ("time", "channel"), ("time",)], ids=str)
 def test_work_is_linear_in_channels(components):
     work = []
     for C in (100, 400):
         scratch._kept.__dict__.clear()  # memory of calls before this would spare one of the two its allocations
-        with _Elements() as mode:
+        with Returned() as returned:
             Case((2, C), channel_window=3, channel_reach=4, batch=1, components=components).evaluate("separable")
-        work.append(mode.total)
+        work.append(returned.total)
     assert work[1] < 4.1 * work[0]
 
 

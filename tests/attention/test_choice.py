@@ -13,6 +13,7 @@ from mvpa_ts import mvpa_attention
 from mvpa_ts.attention import choice
 from mvpa_ts.attention.choice import PASSED, pick
 from mvpa_ts.attention.problem import Problem
+from mvpa_ts.attention.triton import why_unavailable
 
 LARGE = (64, 20, 20, 12, 64)
 
@@ -88,3 +89,20 @@ def test_one_line_says_what_was_taken_and_why(caplog):
     assert [record.getMessage() for record in caplog.records if record.name == choice.__name__] == [
         "mvpa_attention takes impl='reference' on cpu: few pairs of tokens"
     ]
+
+
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        ((1, 1000, 1000, 36, 64), "fewer than 2147483648 numbers a sample, got 2304000000"),
+        ((1, 1024, 1024, 2, 16), "fewer than 1048576 tokens a sample, got 1048576"),
+        ((1, 10_000, 10, 12, 64), "at most 4294967296 scores of time and channel a sample, this one has 12012000000"),
+        ((1, 10_000, 1, 12, 64), None),
+        ((9, 300, 300, 12, 64), None),
+    ],
+    ids=str,
+)
+def test_a_sample_too_large_for_the_kernels_is_refused(shape, reason, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    said = why_unavailable(torch.zeros(1).expand(shape))
+    assert said is None if reason is None else reason in str(said)

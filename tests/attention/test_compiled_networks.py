@@ -32,6 +32,18 @@ def classification() -> tuple[nn.Module, Callable[[int], Tensor], Callable[[Tens
     return network, lambda B: torch.randn(B, 64, 3), lambda x: {"mask": torch.rand(x.shape) > 0.2}
 
 
+def assert_same(network: nn.Module, compiled: Callable[..., Tensor], x: Tensor, **options: Any) -> None:
+    """Outputs and gradients; the compiled one first, as by a user, before an eager call leaves anything."""
+    parameters, results = [weight for weight in network.parameters() if weight.requires_grad], []
+    for call in (compiled, network):
+        torch.manual_seed(1)  # of dropout
+        output = call(x, **options)
+        gradients = torch.autograd.grad(output.square().sum(), parameters, allow_unused=True)
+        results.append([output.detach(), *(gradient for gradient in gradients if gradient is not None)])
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-3)
+
+
 @pytest.mark.parametrize("name", ["forecasting", "mvpformer"])
 def test_one_graph_of_a_small_network_serves_all_numbers_of_channels(name):
     """In the default run: small sizes, with dropout, and the axis of channels alone is dynamic."""
@@ -47,18 +59,10 @@ def test_one_graph_of_a_small_network_serves_all_numbers_of_channels(name):
         network, shape, axis = MVPFormer(mvpformer_tiny(**sizes)), (1, 0, 2 * 2560), 1
     counter = CompileCounterWithBackend("eager")
     compiled = torch.compile(network, fullgraph=True, backend=counter)
-    parameters = list(network.parameters())
     for C in (7, 11, 13):
         x = torch.randn([*shape[:axis], C, *shape[axis + 1 :]])
         torch._dynamo.mark_dynamic(x, axis)
-        results = []
-        for call in (compiled, network):  # the compiled one first, as by a user, before an eager call leaves anything
-            torch.manual_seed(1)  # of dropout
-            output = call(x)
-            gradients = torch.autograd.grad(output.square().sum(), parameters, allow_unused=True)
-            results.append([output.detach(), *(gradient for gradient in gradients if gradient is not None)])
-        for actual, expected in zip(*results, strict=True):
-            torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-3)
+        assert_same(network, compiled, x)
         assert counter.frame_count == 1, C
     if name == "forecasting":
         assert network.mixing.reach == 13  # channels seen in training, also by the compiled network
@@ -82,19 +86,10 @@ def test_one_graph_serves_all_numbers_of_channels(make, masked, backend):
     network, inputs, masks = make()
     counter = CompileCounterWithBackend(backend)
     compiled = torch.compile(network, fullgraph=True, dynamic=True, backend=counter)
-    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     graphs = []
     for C in (7, 11, 13):
         x = inputs(C)
-        options = masks(x) if masked else {}
-        results = []
-        for call in (network, compiled):
-            torch.manual_seed(1)  # of dropout
-            output = call(x, **options)
-            gradients = torch.autograd.grad(output.square().sum(), parameters, allow_unused=True)
-            results.append([output.detach(), *(gradient for gradient in gradients if gradient is not None)])
-        for expected, actual in zip(*results, strict=True):
-            torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-3)
+        assert_same(network, compiled, x, **(masks(x) if masked else {}))
         graphs.append(counter.frame_count)
     assert graphs[1] == graphs[2], graphs
 

@@ -10,15 +10,16 @@ from support.attention_checks import (
     EXTRA_FACTORS,
     FACTORS,
     INPUTS,
+    RANDOM_OPTIONS,
     Case,
+    Returned,
     assert_as_accurate_as_reference,
     assert_equals_reference,
     assert_masked_nan_reaches_nothing,
+    assert_zeros_without_a_key,
     covering_cases,
 )
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from mvpa_ts import mvpa_attention
 from mvpa_ts.attention.separable import tiles
@@ -54,11 +55,7 @@ def test_output_and_gradients_for_the_full_product(shape, groups, window, impl):
     shape=st.tuples(st.integers(1, 12), st.integers(1, 9)),
     groups=st.integers(1, 3),
     window=st.none() | st.integers(0, 13),
-    causal=st.booleans(),
-    dense_last_segment=st.booleans(),
-    masks=st.sampled_from(EXTRA_FACTORS["masks"]),
-    dropout=st.sampled_from((0.0, 0.3)),
-    channel_distance=st.sampled_from(EXTRA_FACTORS["channel_distance"]),
+    **RANDOM_OPTIONS,
     batch=st.integers(1, 3),
     kv_heads=st.integers(1, 3),
     head_dim=st.integers(1, 9),
@@ -134,15 +131,7 @@ def test_nan_in_masked_tokens_reaches_nothing(window, masks, impl):
 @pytest.mark.parametrize("impl", ALL)
 @pytest.mark.parametrize("causal", [True, False])
 def test_queries_without_a_key_give_zeros(causal, impl):
-    """A sample without any real token, and early queries whose only keys are later in time."""
-    case = Case((5, 3), window=1, causal=causal)
-    segment_mask = torch.tensor([[False] * 5, [False, False, True, True, True]])
-    inputs = case.inputs()
-    output = mvpa_attention(*inputs, impl=impl, causal=causal, window=1, segment_mask=segment_mask)
-    assert (output[0] == 0).all()
-    assert (output[1, :2] == 0).all()
-    assert (output[1, 2:] != 0).all()
-    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(output.sum(), inputs))
+    assert_zeros_without_a_key(Case((5, 3), window=1, causal=causal), impl)
 
 
 @pytest.mark.parametrize("impl", ALL)
@@ -218,27 +207,14 @@ def test_autocast_loses_no_more_than_the_reference(impl):
     assert all(tensor.grad is not None and tensor.grad.dtype == torch.float32 for tensor in inputs)
 
 
-class _LargestTensor(TorchDispatchMode):
-    """Elements of the largest tensor that any operation returned."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        result = function(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                self.elements = max(self.elements, leaf.untyped_storage().nbytes() // leaf.element_size())
-        return result
-
-
 @pytest.mark.parametrize("impl", ["reference", "separable"])
 @pytest.mark.parametrize("causal", [True, False])
 def test_memory_as_time_doubles(causal, impl, monkeypatch):
     monkeypatch.setattr(tiles, "_BLOCK_TOKENS", 12)  # so that T = 128 is many blocks
     largest = []
     for T in (128, 256):
-        with _LargestTensor() as mode:
+        with Returned() as returned:
             Case((T, 3), window=4, causal=causal, head_dim=2, batch=1).evaluate(impl)
-        largest.append(mode.elements)
+        largest.append(returned.largest)
     growth = largest[1] / largest[0]
     assert growth > 3.9 if impl == "reference" else growth < 2.3

@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 import torch
 from support.attention_checks import Case
+from support.library import run_python
 
 HUB = Path(__file__).parents[2] / "kernels_hub"
 
@@ -80,12 +81,8 @@ def test_two_versions_run_without_this_library(builder, package, tmp_path):
         file.write_text(re.sub(r"_flash_mvpa_cpu_\w{8}", "_flash_mvpa_cpu_00000000", file.read_text()))
     inputs = [x.detach() for x in Case((3, 2), batch=1, kv_heads=1, head_dim=16).inputs(torch.float32)]
     torch.save(inputs, tmp_path / "inputs.pt")
-    folders = [str(path / "build" / "torch-cpu") for path in (package, other)]
-    result = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM, *folders, str(tmp_path)],
-        env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False, cwd=tmp_path,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr[-3000:]
+    folders = [path / "build" / "torch-cpu" for path in (package, other)]
+    run_python(PROGRAM, *folders, tmp_path, env=os.environ | {"TRITON_INTERPRET": "1"}, cwd=tmp_path)
     from mvpa_ts import mvpa_attention
 
     expected = mvpa_attention(*inputs, impl="reference", window=1)

@@ -9,11 +9,6 @@ from mvpa_ts import mvpa_attention
 TINY = EXTRA_FACTORS | {"shape": ((1, 1), (3, 1), (1, 4), (4, 3), (2, 5)), "groups": (1, 2), "window": (None, 0, 1)}
 
 
-@pytest.mark.parametrize("case", covering_cases(TINY, head_dim=3), ids=str)
-def test_reference_is_equation_1(case):
-    torch.testing.assert_close(case.evaluate("reference")["output"], direct_attention(case), atol=1e-12, rtol=0)
-
-
 NEIGHBOURS = TINY | {
     "shape": ((1, 2), (3, 3), (2, 5), (2, 6)),
     "channel_window": (None, 1),
@@ -21,8 +16,8 @@ NEIGHBOURS = TINY | {
 }
 
 
-@pytest.mark.parametrize("case", covering_cases(NEIGHBOURS, head_dim=3), ids=str)
-def test_reference_is_equation_1_with_a_window_over_channels(case):
+@pytest.mark.parametrize("case", covering_cases(TINY, head_dim=3) + covering_cases(NEIGHBOURS, head_dim=3), ids=str)
+def test_reference_is_equation_1(case):
     torch.testing.assert_close(case.evaluate("reference")["output"], direct_attention(case), atol=1e-12, rtol=0)
 
 

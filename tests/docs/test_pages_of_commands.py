@@ -64,14 +64,6 @@ def test_the_first_seizure_is_found_as_printed(tmp_path, run_page):
     assert any(first < offset and last > onset for first, last in names["detection"].events)
 
 
-def test_the_page_shows_the_picture_of_the_report():
-    """A script makes it of the page's own recording."""
-    (picture,) = re.findall(r"^!\[[^]]+\]\((\S+\.png)\)$", FIRST_SEIZURE.read_text(encoding="utf-8"), re.MULTILINE)
-    path = (FIRST_SEIZURE.parent / picture).resolve()
-    assert path == Path(first_seizure.__file__).parents[1] / "results" / "detection" / "first_seizure.png"
-    assert 10_000 < path.stat().st_size < 100_000
-
-
 def test_no_model_was_trained_on_the_pages_recordings():
     text = FIRST_SEIZURE.read_text(encoding="utf-8")
     seeds = [int(seed) for seed in re.findall(r"(?:--seed |seed=)(\d+)", text)]

@@ -1,4 +1,4 @@
-"""The code of every page runs as printed, from top to bottom, and prints what its comments promise."""
+"""The code of every page and of the README runs from top to bottom, and prints what its comments promise."""
 
 import re
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -207,3 +208,37 @@ def test_every_page_with_code_is_run():
     ]
     with_code = {page.relative_to(DOCS).as_posix() for page in pages if blocks_of(str(page))}
     assert with_code == {*PAGES, *ELSEWHERE}
+
+
+README = re.findall(r"```python\n(.*?)```", (DOCS.parent / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.fixture
+def run_readme(tmp_path, monkeypatch, capsys):
+    """What a block of the README prints, run in an empty folder."""
+    names = {"__name__": "readme"}
+
+    def printed(block: str) -> str:
+        monkeypatch.chdir(tmp_path)
+        capsys.readouterr()
+        exec(compile(block, "README.md", "exec"), names)
+        return capsys.readouterr().out
+
+    return printed
+
+
+def test_the_readme_forecasts(run_readme):
+    pytest.importorskip("neuralforecast")
+    with pd.option_context("display.max_columns", None):
+        untrained, trained = run_readme(README[0]), run_readme(README[1])  # the second goes on from the first
+    for printed in (untrained, trained):
+        for column in ("MVPA-median", "MVPA-lo-80", "MVPA-hi-80"):
+            assert column in printed
+        assert "[24 rows" in printed or len(re.findall(r"Airline\d", printed)) == 24
+
+
+def test_the_readme_detects(run_readme, tmp_path):
+    pytest.importorskip("mne")
+    (promised,) = re.findall(r"# (\[.*\])", README[2])
+    assert run_readme(README[2]).splitlines()[-1] == promised
+    assert (tmp_path / "seizure.png").stat().st_size > 1000

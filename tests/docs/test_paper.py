@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from harness.classification import report as classification_report
 from harness.forecasting import report as forecasting_report
 from harness.paper import tables as paper
 from harness.tables import RESULTS
@@ -99,32 +98,3 @@ def test_cited_rows_stand_only_at_the_papers_look_back():
         rows.assign(horizon=96)
     )
     assert "paper" not in forecasting_report.markdown_report(rows.assign(lookback=336))
-
-
-def test_all_ten_classification_sets_are_cited():
-    rows = pd.DataFrame({"model": ["MVPA"], "dataset": ["Handwriting"], "accuracy": [0.5], "attention_accuracy": [0.4]})
-    rows["kernel_accuracy"] = 0.3
-    lines = classification_report.paper_table(rows)
-    assert lines[2].count("–") == 9
-    assert "| 50.0 |" in lines[2]
-    assert "| 40.0 |" in lines[3]
-    assert lines[-1] == "| *TimesFM, paper* | 29 | 68 | 23 | 71 | 93 | 84 | 83 | 52 | 99 | 82 |"
-
-
-def test_every_row_says_whether_it_is_done():
-    rows = [line.split(" | ") for line in TEXT.splitlines() if line.startswith("| ") and line.count(" | ") == 2]
-    rows = [row for row in rows if row[0] != "| of the paper"]
-    assert len(rows) > 40
-    for row in rows:
-        state = re.match(r"\*\*(done|differs|not here)\*\*(.*)\|", row[2])
-        assert state, row[0]
-        assert state[1] == "done" or len(state[2]) > 20, f"no reason: {row[0]}"
-
-
-def test_figures_are_small_and_shown():
-    figures = sorted((RESULTS / "figures").glob("*.png"))
-    pages = "".join(page.read_text(encoding="utf-8") for page in PAGE.parent.glob("*.md"))
-    assert len(figures) >= 4
-    for figure in figures:
-        assert figure.stat().st_size < 150_000, figure.name
-        assert f"results/figures/{figure.name})" in pages, figure.name

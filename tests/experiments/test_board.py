@@ -4,10 +4,9 @@ import json
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from harness.board import models, regressions, report, tasks
+from harness.board import models, regressions, tasks
 
 CHANGING = [name for name in tasks.TASKS if name != "METR-LA"]
 
@@ -118,18 +117,3 @@ def test_every_model_has_as_many_draws_of_its_own_and_the_first_is_its_defaults(
         assert len({json.dumps(settings) for settings in drawn}) == models.TRIALS
         assert all(set(space) <= set(settings) for settings in drawn[1:])
         assert drawn == [models.drawn(name, trial) for trial in range(models.TRIALS)]
-
-
-def test_page_counts_looks_and_says_what_is_missing():
-    cost = {"hardware": "some", "threads": 1, "torch": "2", "steps": 400}
-    tested = [("wave", "TSMixer", -1, seed, 0.4 + 0.1 * seed, None) for seed in (0, 1, 2)]
-    rows = pd.DataFrame(
-        [("wave", "TSMixer", 0, 0, None, 0.3), ("wave", "TSMixer", 1, 0, None, 0.2), *tested],
-        columns=["task", "model", "trial", "seed", "test_mse", "validation_mse"],
-    ).assign(**cost, weights=10.0, seconds=2.0, settings="{}")
-    page = report.markdown(rows)
-    assert "| TSMixer | 0.500 ± 0.100 |" in page
-    assert "one for each row: wave 30." in page
-    assert "| wave | TSMixer | 2 | 0.200 | defaults |" in page
-    assert "Not run on all tasks yet: Ridge, own channel (0 of 1)," in page
-    assert "TSMixer (" not in page

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 import torch
 from harness.classification import models as classification_models
-from harness.classification import report as classification_report
 from harness.classification.models import MODELS, Problem, run
 from harness.classification.peers import PatchTransformer, StepTransformer, dtw_neighbours
 from torch.nn import functional as F
@@ -116,27 +115,3 @@ def test_a_class_that_only_test_has_is_an_error(monkeypatch):
     monkeypatch.setattr(classification, "load_uea", lambda name, split: ([np.zeros((1, 4))] * 2, parts[split]))
     with pytest.raises(ValueError, match=r"TEST has classes that TRAIN has not: c"):
         classification.load_problem("some")
-
-
-def test_report_means_over_seeds():
-    rows = pd.DataFrame(
-        {
-            "model": ["MVPA", "MVPA", "1NN-DTW"],
-            "dataset": "Handwriting",
-            "seed": [1, 2, 1],
-            "accuracy": [0.5, 0.6, 0.4],
-            "selected_on_test": [0.6, 0.7, None],
-            "attention_accuracy": [0.4, 0.5, None],
-            "kernel_accuracy": [0.3, 0.3, None],
-            "parameters": [10, 10, None],
-            "processor_seconds": [1.0, 3.0, 1.0],
-            "hardware": "some",
-            "threads": 1,
-            "torch": "2",
-        }
-    )
-    report = classification_report.markdown_report(rows)
-    assert "| MVPA | 55.0 ± 7.1 | 2 |" in report
-    assert "| MVPA | selected on test | 65.0 ± 7.1 |" in report
-    assert "| 1NN-DTW | 40.0 | 1 |" in report
-    assert "| MVPA | 2 s, 10 |" in report

@@ -16,7 +16,6 @@ import yaml
 pytest.importorskip("peft")
 pytest.importorskip("timescoring")
 
-import demo_detect
 import real_seizures
 import seizure_detection
 import treebank
@@ -71,19 +70,16 @@ class TestThreshold:
         )
         return recording, np.asarray(probabilities, float), starts
 
-    def test_separates_a_seizure_from_a_weaker_burst(self):
+    @pytest.mark.parametrize(
+        ("seizures", "low", "high"),
+        [([(1500.0, 1530.0)], 0.6, 0.9), ([(250.0, 280.0), (1500.0, 1530.0)], 0.05, 0.6)],
+        ids=["a weaker burst is none", "seizures of both strengths"],
+    )
+    def test_separates_seizures_from_all_else(self, seizures, low, high):
         probabilities = np.full(400, 0.05)
         probabilities[50:56] = 0.6
         probabilities[300:306] = 0.9
-        threshold = best_threshold([self.scored(probabilities, [(1500.0, 1530.0)])], "szcore")
-        assert 0.6 <= threshold < 0.9
-
-    def test_seizures_of_both_strengths_pull_it_down(self):
-        probabilities = np.full(400, 0.05)
-        probabilities[50:56] = 0.6
-        probabilities[300:306] = 0.9
-        scored = self.scored(probabilities, [(250.0, 280.0), (1500.0, 1530.0)])
-        assert 0.05 <= best_threshold([scored], "szcore") < 0.6
+        assert low <= best_threshold([self.scored(probabilities, seizures)], "szcore") < high
 
 
 class TestAugmentation:
@@ -179,13 +175,10 @@ class TestStudy:
         BASELINES[PUBLISHED]([])(Recording.from_array(np.ones((1, 301 * 8)), 8.0, ["A1"], "µV", preprocessed=True))
         assert windows == [15.0, 15.0, 300.0]
 
-    def test_baseline_rows(self, cohort, tmp_path):
-        row, _ = Study(cohort, TINY, tmp_path).baseline("logistic regression")
-        assert row["configuration"] == "logistic-regression"
-        assert row["seizures"] == 2
-        row, _ = Study(cohort, TINY, tmp_path).baseline("line length")
-        assert row["row"] == "line length"
-        assert row["seizures"] == 2
+    @pytest.mark.parametrize("name", ["logistic regression", "line length"])
+    def test_baseline_rows(self, cohort, tmp_path, name):
+        row, _ = Study(cohort, TINY, tmp_path).baseline(name)
+        assert (row["row"], row["configuration"], row["seizures"]) == (name, name.replace(" ", "-"), 2)
 
     def test_thresholds_are_chosen_on_validation_subjects(self, cohort, tmp_path, monkeypatch):
         """Their seizures lie above .6 and their background reaches .5; those of the tested subjects lie below .4."""
@@ -282,27 +275,19 @@ class TestStudy:
         assert (two - untrained).abs().max() > 1e-5
         assert (two - one).abs().max() > 1e-5
 
-    def test_each_process_has_spans_of_its_own(self, monkeypatch, cohort):
-        made = []
-        monkeypatch.setattr(detection_training, "_fit", lambda module, data, training: made.append(data))
-        segments = [Segments(recording) for recording in cohort.groups["pretraining"]]
-        detection_training.pretrain(
-            mvpformer_tiny(context=3), segments, Training(1, 1e-4, 2, 2, Path(), 0, {}, "paper")
-        )
-        first, second = ({*made[0].sampler(rank, 2)} for rank in (0, 1))
-        assert not first & second
-        assert len(first | second) == len(made[0].dataset.subjects)
-
     @pytest.mark.parametrize(("recipe", "balance"), [("paper", "none"), ("small", "subject")])
-    def test_windows_are_drawn_from_the_whole_set_as_in_the_paper(self, monkeypatch, cohort, recipe, balance):
-        drawn = []
-        monkeypatch.setattr(
-            detection_training, "_fit", lambda module, data, training: drawn.append(data.sampler().balance)
-        )
+    def test_windows_are_drawn_as_in_the_paper_and_each_process_has_its_own(self, monkeypatch, cohort, recipe, balance):
+        given = []
+        monkeypatch.setattr(detection_training, "_fit", lambda module, data, training: given.append(data))
         segments = [Segments(recording) for recording in cohort.groups["pretraining"]]
         training = Training(1, 1e-4, 2, 2, Path(), 0, {}, recipe)
         detection_training.pretrain(mvpformer_tiny(context=3), segments, training)
-        assert drawn == [balance]
+        (data,) = given
+        assert data.sampler().balance == balance
+        if recipe == "paper":  # from the whole set
+            first, second = ({*data.sampler(rank, 2)} for rank in (0, 1))
+            assert not first & second
+            assert len(first | second) == len(data.dataset.subjects)
 
 
 class TestConfigurations:
@@ -345,17 +330,6 @@ class TestConfigurations:
             assert configuration.groups() <= set(groups)
         assert not {r.subject for r in groups["last10"]} & {r.subject for r in groups["pretraining40"]}
 
-    def test_the_papers_row_stands_below_ours(self):
-        chosen = [seizure_detection.smaller(c) for c in seizure_detection.CONFIGURATIONS]
-        numbers = {"kappa": 0.5, "kappa_episodic": 0.9, "event_f1": 1.0, "event_sensitivity": 1.0}
-        row = {"configuration": "mvpformer", "row": "MVPFormer-small", "segment_f1": 0.6, **numbers}
-        rows = pd.DataFrame([row | {"false_positives_per_hour": 0.0}])
-        lines = paper_rows.markdown(rows, chosen).splitlines()
-        assert lines[2] == "| MVPFormer-small | 0.90 | 0.50 | 1.00 | 1.00 | 0.00 | 0.60 |"
-        assert lines[3] == "| *the paper* | 0.61 | – | 0.59 | 0.72 | 0.15 | 0.51 |"
-        assert lines[-2] == "| *the paper: Brant-2, cited, not run* | 0.06 | – | 0.01 | 0.01 | 0.11 | 0.00 |"
-        assert "all channels, not run here* | 0.36 | – | 0.32 | 0.56 | – |" in paper_rows.markdown(rows, chosen)
-
     def test_manual_channels_are_read(self, tmp_path):
         path = tmp_path / "channels.tsv"
         path.write_text("subject\tchannel\nID19\tA1\nID19\tA2\nID20\tB1\n")
@@ -392,9 +366,6 @@ def test_interictal_data_sets(tmp_path, cohort):
     for name in interictal.BASELINES:  # pathology is four times as loud
         found = interictal.baseline(name, [folder])
         assert [found[f"MAYO {measure}"] for measure in interictal.MEASURES] == [1.0, 1.0, 1.0]
-    assert "| *the paper: Brant-2* | 0.19 | 1.00 | 0.18 |" in interictal.markdown(
-        pd.DataFrame([row | {"hardware": "some"}]), [configuration]
-    )
 
 
 def test_rates_are_averaged_over_patients():
@@ -429,20 +400,29 @@ def test_a_model_does_not_go_on_from_the_checkpoint_of_another(tmp_path, monkeyp
             torch.testing.assert_close(shared[name], weights, msg=f"{seed}, {method}: {name}")
 
 
-def test_made_up_trial_is_decoded(tmp_path, monkeypatch, capsys):
-    options = ["--simulated", "--quick", "--finetuning", "probe", "--tasks", "speech", "volume", "pitch"]
-    monkeypatch.setattr(sys, "argv", ["treebank", *options])
+@pytest.fixture
+def run_treebank(tmp_path, monkeypatch):
+    """The quick run on made-up trials with these options, which writes its table here."""
     monkeypatch.setattr(treebank, "results_folder", lambda subject, quick: tmp_path)
     monkeypatch.setattr(treebank.torch, "set_num_threads", lambda _: None)
-    treebank.main()
+
+    def run(*options):
+        monkeypatch.setattr(sys, "argv", ["treebank", "--simulated", "--quick", *options])
+        treebank.main()
+
+    return run
+
+
+def test_made_up_trial_is_decoded(tmp_path, run_treebank):
+    options = "--finetuning", "probe", "--tasks", "speech", "volume", "pitch"
+    run_treebank(*options)
     rows = pd.read_csv(tmp_path / "treebank_simulated.csv")
     assert set(rows["task"]) == {"speech", "volume", "pitch"}
     areas = rows.groupby("task")["roc_auc"].apply(list)
     assert areas["volume"] != areas["pitch"]
     assert set(rows["channels"]) == {10, 12}
     assert rows[["roc_auc", "balanced_accuracy"]].notna().all().all()
-    assert "| *PopT* | 0.62 | 0.76 | 0.81 | 0.83 |" in capsys.readouterr().out
-    treebank.main()  # a finished table is not computed again
+    run_treebank(*options)  # a finished table is not computed again
     assert len(pd.read_csv(tmp_path / "treebank_simulated.csv")) == len(rows)
 
 
@@ -478,7 +458,9 @@ def test_a_subjects_trials_are_split_each_and_joined():
 
 
 @pytest.mark.parametrize(("channels", "probed"), [(10, [10]), (11, [10, 11])])
-def test_each_number_of_channels_has_one_row_and_finetuning_its_own(tmp_path, monkeypatch, channels, probed):
+def test_each_number_of_channels_has_one_row_and_finetuning_its_own(
+    tmp_path, monkeypatch, run_treebank, channels, probed
+):
     def load_task(root, path, task, protocol, most):
         signals = np.random.default_rng(0).normal(0, 50, (60, channels, 2560)).astype(np.float32)
         return signals, Examples(np.arange(60) * 12_000, 10240, np.arange(60) % 2 == 0)
@@ -486,18 +468,15 @@ def test_each_number_of_channels_has_one_row_and_finetuning_its_own(tmp_path, mo
     monkeypatch.setattr(treebank, "simulate_trial", lambda root, *_: root / "sub_1_trial001.h5")
     monkeypatch.setattr(treebank, "load_task", load_task)
     monkeypatch.setattr(treebank, "finetuned_scores", lambda *_: {"roc_auc": 0.25, "balanced_accuracy": 0.5})
-    monkeypatch.setattr(treebank, "results_folder", lambda subject, quick: tmp_path)
-    monkeypatch.setattr(treebank.torch, "set_num_threads", lambda _: None)
     for options in (["--finetuning", "probe"], []):
-        monkeypatch.setattr(sys, "argv", ["treebank", "--simulated", "--quick", "--tasks", "volume", *options])
-        treebank.main()
+        run_treebank("--tasks", "volume", *options)
     rows = pd.read_csv(tmp_path / "treebank_simulated.csv").set_index("model")
     assert rows.loc[["random weights, probe"], "channels"].tolist() == probed
     assert rows.loc[["random weights, lora"], "roc_auc"].tolist() == [0.25]
     assert rows.loc[["random weights, lora"], "channels"].tolist() == [10]  # the first of the counts in a quick run
 
 
-def test_a_trial_whose_split_lacks_a_class_is_reported(tmp_path, monkeypatch, capsys):
+def test_a_trial_whose_split_lacks_a_class_is_reported(tmp_path, monkeypatch, run_treebank, capsys):
     """One task is silent for the second half of the trial, the other is not: the table has the other."""
 
     def load_task(root, path, task, protocol, most):
@@ -506,12 +485,8 @@ def test_a_trial_whose_split_lacks_a_class_is_reported(tmp_path, monkeypatch, ca
         return signals, Examples(np.arange(60) * 12_000, 10240, labels)
 
     monkeypatch.setattr(treebank, "load_task", load_task)
-    monkeypatch.setattr(treebank, "results_folder", lambda subject, quick: tmp_path)
-    monkeypatch.setattr(treebank.torch, "set_num_threads", lambda _: None)
     for tasks, expected in ((["speech"], None), (["speech", "volume"], {"volume"})):
-        options = ["--simulated", "--quick", "--finetuning", "probe"]
-        monkeypatch.setattr(sys, "argv", ["treebank", *options, "--tasks", *tasks])
-        treebank.main()
+        run_treebank("--finetuning", "probe", "--tasks", *tasks)
         text = capsys.readouterr().out
         assert "speech, popt, blocked: not run: the split's" in text
         assert (tmp_path / "treebank_simulated.csv").is_file() == bool(expected)
@@ -523,20 +498,6 @@ class TestBaselines:
         values = {"seizure": [5.0, 9.0], "quiet": [1.0, 4.0]}
         fold = SimpleNamespace(others=(["seizure"], ["quiet"]))
         assert real.best_threshold(fold, lambda file, gain: np.array(values[file])) == 4.0
-
-    def test_they_stand_above_the_configurations(self):
-        numbers = dict.fromkeys(paper_rows.COLUMNS, 0.5)
-        rows = pd.DataFrame([{"row": "line length", "configuration": "line-length", **numbers}])
-        assert paper_rows.markdown(rows, []).splitlines()[2].startswith("| line length | 0.50")
-
-
-def test_demo_table_shows_means_and_spread():
-    numbers = {name: 0.5 for name in demo_detect.COLUMNS if name not in ("row", "rules")} | {"rules": "szcore"}
-    shared = {"subjects": 2, "hours": 3.0, "seizures": 4, "seconds": 1.0, "hardware": "some"}
-    rows = [{"row": "A", "seed": s, **numbers, "event_f1": f1, **shared} for s, f1 in ((0, 0.4), (1, 0.6))]
-    text = demo_detect.report(pd.DataFrame(rows))
-    assert "| A | szcore | 0.500 ± 0.141 |" in text
-    assert "2 unseen subjects, 3 h, 4 seizures" in text
 
 
 def test_a_study_of_the_animal_is_skipped_with_a_reason_where_its_files_are_missing(tmp_path, monkeypatch, capsys):

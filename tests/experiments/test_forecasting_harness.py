@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,8 @@ from harness.forecasting import report as forecasting_report
 from harness.forecasting.models import MODELS, SCRIPT, TRANSFORMERS, WithCycle, build, project_first
 from harness.forecasting.transformer import calendar
 from harness.tables import append_row
+from support.library import run_python
+from support.made_up_networks import SMALL
 
 from mvpa_ts.datasets.forecasting import forecasting_windows
 from mvpa_ts.forecasting import training as training_module
@@ -196,10 +197,7 @@ def test_harness_and_cross_validation_agree(frame):
     L, h, count = 48, 12, 20
     rows = frame.tail(L + h + count - 1 + 60).reset_index(drop=True)
     long = rows.melt("date", var_name="unique_id", value_name="y").rename(columns={"date": "ds"})
-    model = MVPA(
-        h=h, input_size=L, n_series=3, hidden_size=8, n_heads=2, network={"mlp_dim": 8}, max_steps=3, accelerator="cpu",
-        enable_progress_bar=False, logger=False, enable_model_summary=False,
-    )  # fmt: skip
+    model = MVPA(h=h, n_series=3, **SMALL | {"input_size": L, "max_steps": 3, "accelerator": "cpu"})
     host = NeuralForecast(models=[model], freq="h")
     forecasts = host.cross_validation(long, n_windows=count, step_size=1, refit=False)
     assert len(forecasts) == count * h * 3
@@ -232,10 +230,7 @@ sys.path.insert(0, {str(script.parent)!r})
 sys.argv = ["forecasting.py", "--quick", "--table", {str(tmp_path / "table.csv")!r}]
 runpy.run_path({str(script)!r}, run_name="__main__")
 """
-    environment = {**os.environ, "MVPA_TS_DATA": str(tmp_path)}
-    command = [sys.executable, "-P", "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    run_python(code, env=os.environ | {"MVPA_TS_DATA": str(tmp_path)}, timeout=120)
     assert "| MVPA |" in (tmp_path / "table.md").read_text()
 
 

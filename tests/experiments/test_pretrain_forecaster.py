@@ -1,17 +1,21 @@
-"""The pretraining of the forecaster goes on where it was stopped."""
+"""The pretraining of the forecaster goes on where it was stopped, the comparison of pretrainings from what it wrote."""
 
 import itertools
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pretrain_forecaster
+import pretraining_comparison
 import pytest
 import torch
 
 from mvpa_ts.forecasting.pretrained.configuration import mvpa_forecaster_base
+from mvpa_ts.ieeg.training.similarity import COLUMNS, Similarity
 
 SMALL = {"lookback": 64, "patch_length": 16, "chunk_length": 8, "dim": 16, "num_heads": 2, "mlp_dim": 24, "blocks": "p"}
 
@@ -63,3 +67,10 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch):
             train(patch, tmp_path / "parts")
     resumed = train(monkeypatch, tmp_path / "parts")
     assert all(torch.equal(resumed["network"][name], weight) for name, weight in whole["network"].items())
+
+
+def test_the_comparison_of_pretrainings_restores_what_it_wrote():
+    rows = [("a", "r", 0.0, "interictal", 0.9, 0.5, 0.4), ("b", "s", 5.0, "ictal", 0.7, 0.6, 0.5)]
+    similarity = Similarity([pd.DataFrame(rows, columns=COLUMNS)])
+    content = json.loads(json.dumps(similarity.segments.to_dict("list")))
+    assert pretraining_comparison.restored(content).segments.equals(similarity.segments)

@@ -1,6 +1,5 @@
 """Every script has a quick form, which `make test` runs, on made-up data where there are no others."""
 
-import ast
 import re
 import shutil
 import subprocess
@@ -10,10 +9,10 @@ from pathlib import Path
 import pytest
 from harness.command_line import script_parser
 from support import made_up_data
+from support.library import ROOT, imported_packages
 
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS, forecasting_windows, load_forecasting_frame
 
-ROOT = Path(__file__).parents[2]
 ROOMS = ("attention", "forecasting", "ieeg", "shipped")
 SCRIPTS = sorted(path for room in ("", *ROOMS) for path in (ROOT / "experiments" / room).glob("*.py"))
 
@@ -32,7 +31,7 @@ def test_script_runs_quickly_and_imports_no_other(path):
     text = path.read_text(encoding="utf-8")
     assert '"--quick"' in text or "script_parser(__doc__" in text
     assert 'if __name__ == "__main__":\n    main()\n' in text
-    assert imported(text).isdisjoint(script.stem for script in SCRIPTS)
+    assert imported_packages(path).isdisjoint(script.stem for script in SCRIPTS)
 
 
 def test_the_parser_of_the_scripts_has_a_quick_form(capsys):
@@ -46,16 +45,16 @@ def test_the_parser_of_the_scripts_has_a_quick_form(capsys):
     assert "two steps" in shown
 
 
-def test_scripts_that_import_each_other_are_seen():
-    text = "def main():\n    import forecasting as f\n    from classification.report import x\n"
-    assert imported(text) == {"forecasting", "classification"}
+def test_scripts_that_import_each_other_are_seen(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("def main():\n    import forecasting as f\n    from classification.report import x\n")
+    assert imported_packages(script) == {"forecasting", "classification"}
 
 
 def test_shared_code_has_no_main_and_imports_no_script():
     for path in (ROOT / "experiments" / "harness").rglob("*.py"):
-        text = path.read_text(encoding="utf-8")
-        assert "__main__" not in text, path
-        assert imported(text).isdisjoint(script.stem for script in SCRIPTS), path
+        assert "__main__" not in path.read_text(encoding="utf-8"), path
+        assert imported_packages(path).isdisjoint(script.stem for script in SCRIPTS), path
 
 
 def test_results_lie_in_the_folder_of_their_subject():
@@ -65,17 +64,6 @@ def test_results_lie_in_the_folder_of_their_subject():
         pytest.skip("not a git checkout")
     paths = [Path(line).relative_to("experiments/results") for line in tracked.stdout.splitlines()]
     assert {len(path.parts) for path in paths if path.name != "README.md"} == {2}
-
-
-def imported(text: str) -> set[str]:
-    """First parts of the names of all modules that a file imports, lazily too."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module.split(".")[0])
-    return names
 
 
 def test_made_up_data_has_every_set(tmp_path, monkeypatch):

@@ -19,11 +19,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-
-pytest.importorskip("neuralforecast")
-pytest.importorskip("sktime")
-
+from neuralforecast import NeuralForecast
+from support.made_up_networks import QUIET
+from support.made_up_recordings import SMALL
 from support.made_up_series import fitted, waves
+
+from mvpa_ts.adapters.neuralforecast import MVPA
+from mvpa_ts.adapters.sktime import MVPAClassifier, MVPAForecaster
+from mvpa_ts.forecasting.pretrained import load_base, save_base
+from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+from mvpa_ts.ieeg.detection.calibration import Calibration, load_calibration
+from mvpa_ts.ieeg.detection.rules import EventRules
+from mvpa_ts.ieeg.scoring.board import Board
 
 _REFUSED = (OSError, ValueError)
 _CALLS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
@@ -41,8 +48,6 @@ class Saved:
 
 
 def _forecaster() -> Saved:
-    from mvpa_ts.adapters.sktime import MVPAForecaster
-
     y = waves(columns=3)
     pair = [
         fitted(y, channel_order=list(order), random_state=seed) for seed, order in enumerate([("c2", "c0", "c1"), y])
@@ -56,8 +61,6 @@ def _forecaster() -> Saved:
 
 
 def _classifier() -> Saved:
-    from mvpa_ts.adapters.sktime import MVPAClassifier
-
     sizes = {"num_heads": 1, "mlp_dim": 4, "width": 4, "conv_layers": 1, "tokens": 4}
     X = np.random.default_rng(0).standard_normal((6, 2, 12))
     pair = [
@@ -76,16 +79,11 @@ def _classifier() -> Saved:
 
 
 def _host() -> Saved:
-    from neuralforecast import NeuralForecast
-
-    from mvpa_ts.adapters.neuralforecast import MVPA
-
     frame = waves(columns=2).to_timestamp().rename_axis("ds").reset_index().melt("ds", var_name="unique_id")
     frame = frame.rename(columns={"value": "y"})
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
     pair = []
     for seed in (1, 2):
-        model = MVPA(h=3, input_size=6, n_series=2, hidden_size=8, n_heads=2, max_steps=1, random_seed=seed, **quiet)
+        model = MVPA(h=3, input_size=6, n_series=2, hidden_size=8, n_heads=2, max_steps=1, random_seed=seed, **QUIET)
         pair.append(NeuralForecast([model], freq="MS"))
         pair[-1].fit(frame)
 
@@ -96,8 +94,6 @@ def _host() -> Saved:
 
 
 def _base() -> Saved:
-    from mvpa_ts.forecasting.pretrained import load_base, save_base
-
     old, new = load_base("base"), load_base("base")
     with torch.no_grad():
         for weight in new.parameters():
@@ -110,10 +106,7 @@ def _base() -> Saved:
 
 
 def _mvpformer() -> Saved:
-    from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
-
-    sizes = {"dim": 16, "mlp_dim": 24, "num_layers": 1, "context": 4, "num_classes": 2}
-    pair = [MVPFormer(mvpformer_tiny(**sizes, threshold=threshold)).eval() for threshold in (0.25, 0.75)]
+    pair = [MVPFormer(mvpformer_tiny(**SMALL, threshold=threshold)).eval() for threshold in (0.25, 0.75)]
 
     def read(folder: Path) -> Any:
         model = MVPFormer.from_pretrained(folder)
@@ -123,8 +116,6 @@ def _mvpformer() -> Saved:
 
 
 def _board() -> Saved:
-    from mvpa_ts.ieeg.scoring.board import Board
-
     old, new = (Board(pd.DataFrame({"detector": [name], "hours": [30.0]}), {}, {}, {}) for name in ("old", "new"))
 
     def read(folder: Path) -> Any:
@@ -135,9 +126,6 @@ def _board() -> Saved:
 
 
 def _calibration() -> Saved:
-    from mvpa_ts.ieeg.detection.calibration import Calibration, load_calibration
-    from mvpa_ts.ieeg.detection.rules import EventRules
-
     pair = [Calibration(6.0, 0.9, 10.0, 0, EventRules(threshold=threshold)) for threshold in (0.2, 0.8)]
     return Saved(*pair, lambda one, folder: one.save(folder / "one.json"), lambda at: load_calibration(at / "one.json"))
 

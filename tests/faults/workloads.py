@@ -43,25 +43,16 @@ class Workload:
 
 def prepare(inputs: Path) -> None:
     """Recordings of four subjects, a model for training and one for detection."""
-    from mvpa_ts.ieeg import MVPFormer, Recording, mvpformer_tiny
+    from support.made_up_recordings import recording
+
+    from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
     from mvpa_ts.ieeg.simulation.writing import write_edf
 
     for n in range(4):
-        rng = np.random.default_rng(n)
-        samples = 40 * rng.normal(size=(3, 40 * 2560))
-        samples[:, 60 * 512 : 90 * 512] += 200 * np.sin(2 * np.pi * 4 * np.arange(30 * 512) / 512)
-        recording = Recording.from_array(
-            samples.astype(np.float32),
-            512.0,
-            ["A1", "A2", "A3"],
-            "µV",
-            subject=f"S{n}",
-            name=f"S{n}",
-            seizures=[(60.0, 90.0)],
-        )
-        write_edf(recording, inputs / "recordings" / f"S{n}.edf")
+        made_up = recording(f"S{n}", seed=n)
+        write_edf(made_up, inputs / "recordings" / f"S{n}.edf")
         if n < 2:
-            write_edf(recording, inputs / "few" / f"S{n}.edf")
+            write_edf(made_up, inputs / "few" / f"S{n}.edf")
     torch.manual_seed(0)
     MVPFormer(mvpformer_tiny(**_MODEL)).eval().save_pretrained(inputs / "base")
     MVPFormer(mvpformer_tiny(**_MODEL, num_classes=2)).eval().save_pretrained(inputs / "detector")
@@ -164,6 +155,7 @@ def _sweep(inputs: Path, output: Path, report: Report) -> int:
     import optuna
     import pandas as pd
     from neuralforecast import NeuralForecast
+    from support.made_up_networks import SMALL
 
     from mvpa_ts.adapters.neuralforecast import AutoMVPA
 
@@ -178,9 +170,7 @@ def _sweep(inputs: Path, output: Path, report: Report) -> int:
     rates = [1e-3 * 2**n for n in range(_TRIALS)]
 
     def space(trial: Any) -> dict[str, Any]:
-        fixed = {"input_size": 12, "max_steps": 3, "hidden_size": 8, "n_heads": 2, "network": {"mlp_dim": 8}}
-        quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
-        return {**fixed, **quiet, "learning_rate": trial.suggest_categorical("learning_rate", rates)}
+        return {**SMALL, "max_steps": 3, "learning_rate": trial.suggest_categorical("learning_rate", rates)}
 
     def finished(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
         if trial.state.name == "COMPLETE":

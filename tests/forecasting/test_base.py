@@ -18,6 +18,8 @@ from mvpa_ts.forecasting.pretrained.seasons import season_of
 from mvpa_ts.forecasting.pretrained.simple_forecasts import seasons_of_panel
 from mvpa_ts.forecasting.quantiles import pinball_loss
 
+pytestmark = pytest.mark.usefixtures("no_gradients")
+
 SMALL = BaseConfig(
     lookback=64, patch_length=8, chunk_length=4, most_patches=4, dim=16, num_heads=2, mlp_dim=24, blocks="tp"
 )
@@ -64,6 +66,7 @@ def test_many_series_are_forecast_in_groups_of_neighbours(network, monkeypatch):
     torch.testing.assert_close(network(x[..., order], positions=place[order]), network(x, positions=place)[:, :, order])
 
 
+@torch.enable_grad()
 def test_training_further_on_many_series_draws_some(network, monkeypatch):
     seen = []
     monkeypatch.setattr("mvpa_ts.forecasting.pretrained.pretrained.MOST_SERIES", 3)
@@ -132,8 +135,7 @@ def test_after_a_shift_the_forecast_stays_on_the_new_level():
     network = load_base("base")
     x = torch.randn(20, 200, 1, generator=torch.Generator().manual_seed(7))
     x[:, 180:] += 10.0
-    with torch.no_grad():
-        assert (network(x, horizon=16)[..., 4] - 10.0).abs().mean() < 0.4
+    assert (network(x, horizon=16)[..., 4] - 10.0).abs().mean() < 0.4
 
 
 def test_a_short_history_is_one_whose_beginning_is_missing(network):
@@ -154,6 +156,7 @@ def test_nothing_and_next_to_nothing_give_finite_forecasts(network, length):
     assert bool(forecast.isfinite().all())
 
 
+@torch.enable_grad()
 def test_gradients_are_finite_with_gaps(network):
     x = panel()
     mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(2)) < 0.7
@@ -163,7 +166,6 @@ def test_gradients_are_finite_with_gaps(network):
     )
 
 
-@torch.no_grad()
 def test_horizons_of_any_length(network):
     x = panel()
     for horizon in (1, 16, 40, np.int64(100)):
@@ -173,13 +175,11 @@ def test_horizons_of_any_length(network):
         assert bool((forecast.diff(dim=3) >= 0).all())
 
 
-@torch.no_grad()
 def test_what_the_sign_is_does_not_matter(network):
     x = panel()
     torch.testing.assert_close(network(-x), -network(x).flip(3))
 
 
-@torch.no_grad()
 def test_what_is_missing_before_all_series_does_not_matter():
     """Long enough that it is cut off before it is read."""
     torch.manual_seed(0)
@@ -197,14 +197,13 @@ def test_a_graph_never_looks_at_values(monkeypatch):
     """Tensors without values run through what a compiler traces."""
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # which knows no such tensors
-    with torch.no_grad(), torch.device("meta"):
+    with torch.device("meta"):
         network = BaseForecaster(SMALL).eval()
         for length in (10, 48, 64):
             assert network(torch.empty(2, length, 3), horizon=8, season=12).shape == (2, 8, 3, 9)
 
 
 @pytest.mark.parametrize("length", [10, 48, 64])
-@torch.no_grad()
 def test_a_graph_forecasts_panels_of_any_length_as_they_are_without(network, monkeypatch, length):
     x = panel(length=length)
     forecast = network(x, horizon=8, season=12)
@@ -219,7 +218,6 @@ NEEDS_COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="torch's
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=NEEDS_COMPILER)])
-@torch.no_grad()
 def test_one_compiled_graph_gives_the_same(backend):
     """Of short panels with gaps; a missing beginning is cut off only where nothing is compiled."""
     torch.manual_seed(0)
@@ -242,7 +240,6 @@ def test_short_series_are_named(network):
         forecast_quantiles(network, x[:, -16:, :1], horizon=17)
 
 
-@torch.no_grad()
 def test_other_levels_lie_between(network):
     x = panel()
     forecast = forecast_quantiles(network, x, horizon=10, levels=(0.05, 0.5, 0.95))
@@ -262,8 +259,7 @@ def test_files(network, tmp_path):
         load_base(tmp_path / "mine")
     with pytest.raises(FileNotFoundError, match="take 'base' or 'small', which the package holds, or a folder"):
         load_base(tmp_path / "other")
-    with torch.no_grad():
-        network.correction.weight[0, 0] = torch.nan
+    network.correction.weight[0, 0] = torch.nan
     with pytest.raises(ValueError, match=r"holds NaN or infinite weights in 1 .* such as correction\.weight"):
         save_base(network, tmp_path / "bad")
     assert not (tmp_path / "bad").exists()
@@ -308,6 +304,7 @@ def test_inputs_that_do_not_fit(network):
         forecast_quantiles(network, x, horizon=2, levels=(0.5, 1.5))
 
 
+@torch.enable_grad()
 def test_training_further_lowers_the_error_on_the_panel(network):
     """Values lie near −1 or 1: no quantile lies between, and normal ones do."""
     generator = torch.Generator().manual_seed(3)
@@ -321,8 +318,7 @@ def test_training_further_lowers_the_error_on_the_panel(network):
 
     def error(model):
         windows = torch.stack([values[i : i + 68] for i in range(100, 500, 20)])
-        with torch.no_grad():
-            return pinball_loss(model(windows[:, :64], horizon=4), windows[:, 64:], torch.tensor(LEVELS)).mean()
+        return pinball_loss(model(windows[:, :64], horizon=4), windows[:, 64:], torch.tensor(LEVELS)).mean()
 
     assert error(trained) < 0.9 * error(base)
     with pytest.raises(ValueError, match=r"at least 8 rows, horizon \+ 4, got 6"):
@@ -339,7 +335,6 @@ def test_nan_without_a_mask_is_missing_and_infinity_is_named(network):
         forecast_quantiles(network, x.masked_fill(~mask, torch.inf), horizon=10)
 
 
-@torch.no_grad()
 def test_a_season_that_is_told_may_be_seen_once(network):
     """A cycle and a quarter: nothing in the history says that it comes again."""
     once = torch.randn(48, generator=torch.Generator().manual_seed(5), dtype=torch.float64).cumsum(0)
@@ -359,7 +354,6 @@ def test_a_season_that_is_told_may_be_seen_once(network):
     torch.testing.assert_close(both[:1], network(x[..., None], season=48))
 
 
-@torch.no_grad()
 def test_six_cycles_of_a_long_season_are_read(network):
     """The network reads 64 steps, the simple forecasts more where a season is told that would not be found in them."""
     x = panel(length=300)
@@ -375,7 +369,6 @@ def test_six_cycles_of_a_long_season_are_read(network):
     torch.testing.assert_close(both[1:], network(x[1:], mask[1:], season=45, horizon=8))
 
 
-@torch.no_grad()
 def test_a_network_that_looks_back_farther_reads_all_of_it(monkeypatch, network):
     monkeypatch.setattr(base, "FARTHEST", 40)
     x = panel()
@@ -385,7 +378,6 @@ def test_a_network_that_looks_back_farther_reads_all_of_it(monkeypatch, network)
         assert not torch.allclose(forecast, network(x[:, -60:], season=season))
 
 
-@torch.no_grad()
 def test_a_season_longer_than_the_networks_look_back(network):
     once = torch.randn(700, generator=torch.Generator().manual_seed(5), dtype=torch.float64).cumsum(0)
     x = torch.cat([once, once[:12]])[None, :, None]
@@ -412,8 +404,7 @@ def test_sure_times_of_a_season_have_narrow_intervals():
     size = torch.where(hour % 24 < 12, 1.0, 8.0)[None, :, None]
     noise = torch.randn(24, 528, 1, generator=torch.Generator().manual_seed(0))
     x = 30.0 * torch.sin(hour * 2 * torch.pi / 24)[None, :, None] + size * noise
-    with torch.no_grad():
-        forecast = forecast_quantiles(load_base("base"), x[:, :480], horizon=48, levels=(0.1, 0.9), season=24)
+    forecast = forecast_quantiles(load_base("base"), x[:, :480], horizon=48, levels=(0.1, 0.9), season=24)
     inside = ((x[:, 480:] > forecast[..., 0]) & (x[:, 480:] < forecast[..., 1])).float()
     halves = inside.mean((0, 2)).view(2, 2, 12).mean((0, 2))
     assert ((halves > 0.75) & (halves < 0.95)).all()

@@ -1,9 +1,5 @@
 """A configuration is checked when it is made."""
 
-from __future__ import annotations
-
-import dataclasses
-
 import pytest
 from support.made_up_networks import make_config
 
@@ -55,6 +51,7 @@ from mvpa_ts.forecasting import FeatureSizes, ForecastingNetwork
         ({"per_channel": "cycle"}, "per_channel must be some of .* got 'cycle'"),
         ({"num_channels": 2, "per_channel": ["cycles"]}, r"per_channel must be some of .* got \['cycles'\]"),
         ({"num_channels": 2, "per_channel": ["vectors"], "mixing_heads": 0}, "vectors needs mixing_heads of at least"),
+        ({"position_size": 2, "mixing_heads": 0}, "position_size needs mixing_heads of at least 1"),
         ({"components": ("time", "space")}, "components must be a subset of .*got unknown 'space'"),
         ({"channel_distance": "euclidean"}, "channel_distance must be 'absolute' or 'signed', got 'euclidean'"),
     ],
@@ -75,8 +72,3 @@ def test_bad_configuration(options, message):
 def test_levels_that_do_not_fit(options, levels, message):
     with pytest.raises(ValueError, match=message):
         ForecastingNetwork(make_config(**options), levels)
-
-
-def test_configuration_is_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        make_config().horizon = 3

@@ -9,6 +9,8 @@ from torch import Tensor
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.pretrained.covariates import covariate_effects
 
+pytestmark = pytest.mark.usefixtures("no_gradients")
+
 L, H, N = 160, 24, 40
 
 
@@ -100,8 +102,7 @@ def test_the_steps_of_a_running_total_follow_a_covariate(rising):
     x = torch.rand(1, 162, 1, 1, generator=generator)
     total = (5.0 + 9.0 * x[..., 0] + 0.2 * torch.rand(1, 162, 1, generator=generator)).cumsum(1)
     total = total if rising else 1e4 - total
-    with torch.no_grad():
-        forecast = forecast_quantiles(load_base("base"), total[:, :150], horizon=12, future=x)[..., 4]
+    forecast = forecast_quantiles(load_base("base"), total[:, :150], horizon=12, future=x)[..., 4]
     assert (forecast - total[:, 150:]).abs().mean() < 1.0  # 6 without the covariate
 
 
@@ -111,7 +112,7 @@ def test_a_price_far_outside_counts_as_a_little_outside():
     sales = 10.0 - 4.0 * price[:, :L, :, 0] + 0.05 * torch.randn(1, L, 1, generator=generator)
     network = load_base("base")
     price[:, L] = 30.0
-    with torch.no_grad(), pytest.warns(UserWarning, match=r"the covariate price goes \d+ times its range over what"):
+    with pytest.warns(UserWarning, match=r"the covariate price goes \d+ times its range over what"):
         far = forecast_quantiles(network, sales, horizon=1, future=price, names=["price"])[0, 0, 0, 4]
     assert 5.0 < far < 6.3  # 10 − 4 · 1.1
     with warnings.catch_warnings():  # in training, windows are padded with zeros beyond the end
@@ -129,11 +130,10 @@ def test_padding_before_the_beginning_says_nothing():
     def padded(tensor: Tensor, value: float) -> Tensor:
         return torch.cat([torch.full_like(tensor[:, :50], value), tensor], 1)
 
-    with torch.no_grad():
-        plain = forecast_quantiles(network, x, mask, horizon=8, future=future)
-        later = forecast_quantiles(
-            network, padded(x, 0.0), padded(mask.float(), 0.0).bool(), horizon=8, future=padded(future, 99.0)
-        )
+    plain = forecast_quantiles(network, x, mask, horizon=8, future=future)
+    later = forecast_quantiles(
+        network, padded(x, 0.0), padded(mask.float(), 0.0).bool(), horizon=8, future=padded(future, 99.0)
+    )
     torch.testing.assert_close(later, plain, rtol=1e-3, atol=1e-3)
 
 
@@ -143,9 +143,8 @@ def test_a_past_covariate_that_leads_is_read():
     x = torch.cat([torch.zeros(1, 12), leader[:, :-12]], 1)[..., None]
     x = x + 0.1 * torch.randn(x.shape, generator=generator)
     network = load_base("base")
-    with torch.no_grad():
-        alone = forecast_quantiles(network, x[:, :388], horizon=12)[..., 4]
-        led = forecast_quantiles(network, x[:, :388], horizon=12, historic=leader[:, :388, None, None])[..., 4]
+    alone = forecast_quantiles(network, x[:, :388], horizon=12)[..., 4]
+    led = forecast_quantiles(network, x[:, :388], horizon=12, historic=leader[:, :388, None, None])[..., 4]
     error = [(forecast - x[:, 388:]).square().mean().item() for forecast in (alone, led)]
     assert led.shape == alone.shape
     assert error[1] < 0.5 * error[0], error
@@ -171,10 +170,10 @@ def test_bounds_are_those_of_the_rows_seen_or_as_given():
     x = torch.tensor([[[1.0, 0.0], [3.0, 0.0]] * 20])
     mask = torch.tensor([True, False]).expand(x.shape)
     network = load_base("base")
-    with torch.no_grad(), pytest.warns(UserWarning, match="fewer than 16 observed steps"):
+    with pytest.warns(UserWarning, match="fewer than 16 observed steps"):
         within = forecast_quantiles(network, x, mask, horizon=3, bounded=True)
     outside = r"bounded is \(None, 1.5\), but 20 values of the history lie outside, such as 3: all"
-    with torch.no_grad(), pytest.warns(UserWarning, match=outside), pytest.warns(match="fewer than 16 observed steps"):
+    with pytest.warns(UserWarning, match=outside), pytest.warns(match="fewer than 16 observed steps"):
         below = forecast_quantiles(network, x, mask, horizon=3, bounded=(None, 1.5))
     assert within[:, :, 0].min() >= 1.0
     assert within[:, :, 0].max() <= 3.0
@@ -186,11 +185,10 @@ def test_pieces_sold_now_and_then_are_whole_and_their_quantiles_hold():
     draws = torch.Generator().manual_seed(5)
     promotion = (torch.rand(12, 214, generator=draws) < 0.2).float()
     sold = torch.poisson(0.3 + 0.7 * promotion, draws)
-    with torch.no_grad():
-        plain, led = (
-            forecast_quantiles(load_base("base"), sold[:, :200, None], horizon=14, future=future)[:, :, 0]
-            for future in (None, promotion[..., None, None])
-        )
+    plain, led = (
+        forecast_quantiles(load_base("base"), sold[:, :200, None], horizon=14, future=future)[:, :, 0]
+        for future in (None, promotion[..., None, None])
+    )
     for forecast in (plain, led):
         assert torch.equal(forecast, forecast.round())
         above = (sold[:, 200:] > forecast[..., -1]).float().mean()
@@ -207,7 +205,7 @@ def test_a_short_series_beside_it_changes_no_effect():
     mask = torch.ones(1, 200, 2, dtype=torch.bool)
     mask[:, :188, 1] = False  # begins twelve rows before the end
     price[:, :188, 1], price[:, 200:, 1] = 0.1, 0.5
-    with torch.no_grad(), pytest.warns(UserWarning, match="fewer than 16"):
+    with pytest.warns(UserWarning, match="fewer than 16"):
         forecast = forecast_quantiles(load_base("small"), x[:, :200], mask, horizon=12, future=price)[0, :, 0, 4]
     assert (forecast - 10.0 - effect[0, 200:]).abs().mean() < 0.5  # 1.2 without earlier prices
 
@@ -218,7 +216,7 @@ def test_a_covariate_that_stayed_the_same_is_named_also_where_a_series_begins_la
     x = torch.randn(1, 100, 2, generator=torch.Generator().manual_seed(3))
     holiday = torch.full((1, 106, 2, 1), 0.1)  # a mean of such numbers is another one
     holiday[:, 100:] = 5.0
-    with torch.no_grad(), pytest.warns(UserWarning, match="never vary") as said:
+    with pytest.warns(UserWarning, match="never vary") as said:
         forecast_quantiles(load_base("small"), x, mask, horizon=6, future=holiday, names=["holiday"])
     assert [str(each.message) for each in said] == [
         "covariates that never vary in their history have no effect, whatever comes: holiday"

@@ -7,6 +7,8 @@ import torch
 from mvpa_ts.forecasting.pretrained import load_base
 from mvpa_ts.forecasting.pretrained.direct_regression import FREE, HALF_CERTAIN, MEANS, PENALTY, direct_regression
 
+pytestmark = pytest.mark.usefixtures("no_gradients")
+
 
 def autoregressive(length: int, series: int, memory: float = 0.97, seed: int = 0) -> np.ndarray:
     """AR(1) of unit variance, [length, series]."""
@@ -86,8 +88,7 @@ def test_the_network_forecasts_better_with_a_long_history():
         x = autoregressive(3300, 60, memory=memory, seed=seed)
         for end in (3000, 3100, 3200):
             history = torch.from_numpy(x[:end].T[..., None]).float()
-            with torch.no_grad():
-                medians = [network(of, horizon=48)[:, :48, 0, 4].numpy() for of in (history, history[:, -512:])]
+            medians = [network(of, horizon=48)[:, :48, 0, 4].numpy() for of in (history, history[:, -512:])]
             errors = [np.square(x[end : end + 48].T - median).mean() for median in medians]
             long, short = long + errors[0], short + errors[1]
     assert long < 0.97 * short
@@ -125,9 +126,8 @@ def test_a_panel_does_not_depend_on_those_beside_it():
     x = torch.from_numpy(autoregressive(1500, 4)).float().unflatten(1, (2, 2)).movedim(1, 0).contiguous()
     x[0, :700] = torch.nan
     network = load_base("small")
-    with torch.no_grad():
-        together = network(x, horizon=24)
-        alone = network(x[:1, 700:], horizon=24)
+    together = network(x, horizon=24)
+    alone = network(x[:1, 700:], horizon=24)
     torch.testing.assert_close(together[:1], alone, atol=1e-4, rtol=1e-4)
 
 
@@ -137,6 +137,5 @@ def test_a_level_that_history_never_had_stays():
     x[1980:] += 4.0
     x = torch.from_numpy(x.T[..., None]).float()
     network = load_base("base")
-    with torch.no_grad():
-        long, short = (network(of, horizon=24, season=24)[:, :24, :, 4] for of in (x[:, :2000], x[:, 1488:2000]))
+    long, short = (network(of, horizon=24, season=24)[:, :24, :, 4] for of in (x[:, :2000], x[:, 1488:2000]))
     assert (long - x[:, 2000:]).abs().mean() < 1.5 * (short - x[:, 2000:]).abs().mean()

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from support.made_up_networks import QUIET
 
 from mvpa_ts.forecasting.effects import effects_table
 
@@ -102,10 +103,9 @@ def test_in_neuralforecast(sales):
     df = pd.concat(
         [pd.DataFrame({"unique_id": name, "ds": y.index.to_timestamp(), "y": y[name], **X}) for name in ("b", "a")]
     )
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
     for model in (
-        MVPA(h=1, input_size=12, n_series=2, futr_exog_list=["price"], **quiet),
-        MVPA.from_pretrained("base", h=1, futr_exog_list=["price"], **quiet),
+        MVPA(h=1, input_size=12, n_series=2, futr_exog_list=["price"], **QUIET),
+        MVPA.from_pretrained("base", h=1, futr_exog_list=["price"], **QUIET),
     ):
         by_name = model.effects(df, freq="MS").set_index("unique_id")["effect"]
         assert by_name.to_dict() == pytest.approx({"a": -4.0, "b": 2.0}, abs=0.15)
@@ -124,4 +124,4 @@ def test_in_neuralforecast(sales):
         with pytest.raises(ValueError, match="got none of"):
             model.effects(df.drop(columns="price"))
     with pytest.raises(ValueError, match="has none in futr_exog_list"):
-        MVPA.from_pretrained("base", h=1, **quiet).effects(df)
+        MVPA.from_pretrained("base", h=1, **QUIET).effects(df)

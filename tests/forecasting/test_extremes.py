@@ -83,22 +83,19 @@ def windows() -> Windows:
     return Windows(torch.ones(60, 2), torch.arange(30), lookback=24, horizon=6)
 
 
+PLAIN = ForecasterTraining(steps=40, batch_size=8, learning_rate=0.01, weight_averaging=None, schedule="constant")
+
+
 def test_best_weights_of_a_validation_are_kept():
     model = Breaking(30)
-    training = ForecasterTraining(
-        steps=40, batch_size=8, learning_rate=0.01, weight_averaging=None, schedule="constant"
-    )
     with pytest.warns(UserWarning, match=r"diverged by step 32 of 40.*the weights of step 30 are kept"):
-        outcome = train(model, {"train": windows(), "validation": windows()}, training, seed=0)
+        outcome = train(model, {"train": windows(), "validation": windows()}, PLAIN, seed=0)
     assert outcome.validation_mae == pytest.approx(1 - model.level.item())
     assert model.level.item() == pytest.approx(0.3, abs=0.01)  # AdamW's steps are of the learning rate
 
 
 def test_last_finite_weights_are_kept_without_a_validation():
     model = Breaking(30)
-    training = ForecasterTraining(
-        steps=40, batch_size=8, learning_rate=0.01, weight_averaging=None, schedule="constant"
-    )
     with pytest.raises(FloatingPointError, match="the model has the weights of step 30"):
-        train(model, {"train": windows()}, training, seed=0)
+        train(model, {"train": windows()}, PLAIN, seed=0)
     assert model.level.item() == pytest.approx(0.3, abs=0.01)

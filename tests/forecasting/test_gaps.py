@@ -8,6 +8,8 @@ from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.pretrained.gaps import between, carried_on
 from mvpa_ts.forecasting.pretrained.simple_forecasts import filled
 
+pytestmark = pytest.mark.usefixtures("no_gradients")
+
 
 @pytest.fixture
 def walk() -> torch.Tensor:
@@ -104,11 +106,10 @@ def test_scattered_gaps_leave_the_season():
     wave = torch.sin(2 * torch.pi * (steps[:, None] / 7 + torch.rand(12, generator=draws)))
     y = 100.0 + 20.0 * wave + 4.0 * torch.randn(314, 12, generator=draws)
     missing = torch.rand(300, 12, generator=draws) < 0.4
-    with torch.no_grad():
-        whole, holes = (
-            forecast_quantiles(load_base("base"), history[None], horizon=14, season=7)[0, ..., 4]
-            for history in (y[:300], y[:300].masked_fill(missing, torch.nan))
-        )
+    whole, holes = (
+        forecast_quantiles(load_base("base"), history[None], horizon=14, season=7)[0, ..., 4]
+        for history in (y[:300], y[:300].masked_fill(missing, torch.nan))
+    )
     errors = [(forecast - y[300:]).abs().mean() for forecast in (whole, holes)]
     assert errors[1] < 1.25 * errors[0]  # twice the error, were each gap filled by the value before it
 
@@ -123,9 +124,8 @@ def test_the_season_goes_on_where_rows_lack_at_the_end(steps, stopped):
     lacking = slice(None) if stopped == "panel" else 0
     histories = y[:steps].repeat(3, 1, 1)
     histories[1, -6:, lacking] = histories[2, -3:, lacking] = torch.nan
-    with torch.no_grad():
-        forecasts = load_base("base")(histories, horizon=12, season=12)[..., 4]
-        alone = load_base("base")(histories[1:2], horizon=12, season=12)[..., 4]
+    forecasts = load_base("base")(histories, horizon=12, season=12)[..., 4]
+    alone = load_base("base")(histories[1:2], horizon=12, season=12)[..., 4]
     assert (forecasts - y[steps:]).abs().mean() < 0.6
     torch.testing.assert_close(forecasts[1:2], alone, rtol=1e-3, atol=1e-3)
 
@@ -133,9 +133,8 @@ def test_the_season_goes_on_where_rows_lack_at_the_end(steps, stopped):
 def test_a_series_without_any_value_beside_others_that_stopped():
     x = torch.sin(torch.arange(80.0) / 2)[None, :, None].repeat(1, 1, 3)
     x[:, -4:], x[..., 1] = torch.nan, torch.nan
-    with torch.no_grad():
-        assert load_base("small")(x, horizon=5).isfinite().all()
-        assert load_base("small")(x[..., 1:2], horizon=5).isfinite().all()
+    assert load_base("small")(x, horizon=5).isfinite().all()
+    assert load_base("small")(x[..., 1:2], horizon=5).isfinite().all()
 
 
 def test_a_gap_near_the_end_leaves_the_trend():
@@ -143,6 +142,5 @@ def test_a_gap_near_the_end_leaves_the_trend():
     y = 40.0 + 6.0 * torch.sin(2 * torch.pi * step / 12) + 0.2 * step
     history = y[:150].clone()
     history[136:148] = torch.nan
-    with torch.no_grad():
-        forecast = load_base("base")(history[None, :, None], horizon=12, season=12)[0, :, 0, 4]
+    forecast = load_base("base")(history[None, :, None], horizon=12, season=12)[0, :, 0, 4]
     assert (forecast - y[150:]).abs().mean() < 0.5  # 3.7, were the gap filled from the year before alone

@@ -73,6 +73,7 @@ def test_exogenous_network_starts_as_the_linear_model():
         ({}, {"x": torch.zeros(2, 23, 5)}, r"x must be \[B, L, C\] with L = lookback = 24 .*, got shape \(2, 23, 5\)"),
         ({}, {"x": torch.zeros(2, 24, 0)}, r"x must be .* no empty axis, got shape \(2, 24, 0\)"),
         ({}, {"x": torch.zeros(24, 5)}, r"x must be \[B, L, C\]"),
+        ({}, {"x": make_windows().long()}, r"x must hold floats, got torch.int64: give x.float\(\)"),
         ({}, {"mask": torch.ones(2, 24, 4, dtype=torch.bool)}, r"mask must be a bool tensor of shape \(2, 24, 5\)"),
         ({}, {"mask": torch.ones(2, 24, 5)}, r"mask must be a bool tensor .*got torch.float32"),
         ({"cycle_length": 7}, {}, "phase must be given, because the network has a cycle of 7 steps"),
@@ -119,8 +120,3 @@ def test_more_precise_windows_are_refused(name):
     inputs = {key: inputs[key] for key in ("x", "future", "static")}
     with pytest.raises(ValueError, match=rf"{name} must have the precision of the weights, torch\.float32, got"):
         network(**{**inputs, name: inputs[name].double()})
-
-
-def test_whole_numbers_are_refused():
-    with pytest.raises(ValueError, match=r"x must hold floats, got torch.int64: give x.float\(\)"):
-        make_network()(make_windows().long())

@@ -55,26 +55,21 @@ def test_error_is_one_mean_over_all_windows():
         assert evaluate(_Repeat(4), windows, batch_size) == pytest.approx((np.mean(squared), np.mean(absolute)), 1e-6)
 
 
-@pytest.mark.parametrize("weight_averaging", [None, 0.5])
-def test_training_keeps_the_weights_of_the_best_epoch(weight_averaging):
+@pytest.mark.parametrize(
+    "changes",
+    [{"patience": 6}, {"patience": 6, "weight_averaging": 0.5}, {"patience": 1, "keep": "last"}],
+    ids=["best epoch", "best average", "last when told"],
+)
+def test_training_keeps_the_weights_of_the_best_epoch_or_the_last(changes):
     windows = parts(8, 2, 64)
     # A rate this high makes later epochs worse than some earlier one.
-    training = replace(PLAIN, learning_rate=0.5, patience=6, weight_averaging=weight_averaging)
-    model, seen = _Repeat(2), []
-    outcome = train(model, windows, training, seed=0, report=lambda epoch, mse: seen.append(mse))
-    assert outcome.epochs == len(seen) == 6
-    assert outcome.validation_mse == min(seen)
-    assert evaluate(model, windows["validation"]) == pytest.approx((min(seen), outcome.validation_mae), rel=1e-6)
-
-
-def test_training_keeps_the_last_weights_when_told():
-    windows = parts(8, 2, 64)
-    training = replace(PLAIN, learning_rate=0.5, patience=1, keep="last")
+    training = replace(PLAIN, learning_rate=0.5, **changes)
     model, seen = _Repeat(2), []
     outcome = train(model, windows, training, seed=0, report=lambda epoch, mse: seen.append(mse))
     assert outcome.epochs == 6
-    assert seen == [outcome.validation_mse]  # nothing depends on the epochs before
-    assert evaluate(model, windows["validation"])[0] == pytest.approx(seen[0], rel=1e-6)
+    assert len(seen) == (1 if "keep" in changes else 6)  # the last depends on none of the epochs before
+    assert outcome.validation_mse == min(seen)
+    assert evaluate(model, windows["validation"]) == pytest.approx((min(seen), outcome.validation_mae), rel=1e-6)
 
 
 def test_frequency_loss_is_that_of_a_transform_written_out():
@@ -136,15 +131,11 @@ def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(tmp_path):
     train(_Repeat(2), windows, training, seed=0, checkpoint=Checkpoint(path, "one"))
     with pytest.raises(ValueError, match=r"run\.pt was begun with other settings, one, not two: remove it"):
         train(_Repeat(2), windows, training, seed=0, checkpoint=Checkpoint(path, "two"))
-    path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(ValueError, match=r"run\.pt is damaged: remove it"):
-        train(_Repeat(2), windows, training, seed=0, checkpoint=Checkpoint(path, "one"))
-    torch.save(torch.zeros(3), path)  # a file of torch, but no checkpoint
-    with pytest.raises(ValueError, match=r"run\.pt is damaged: remove it"):
-        train(_Repeat(2), windows, training, seed=0, checkpoint=Checkpoint(path, "one"))
-    path.write_bytes(b"")
-    with pytest.raises(ValueError, match=r"run\.pt is damaged: remove it"):
-        train(_Repeat(2), windows, training, seed=0, checkpoint=Checkpoint(path, "one"))
+    torch.save(torch.zeros(3), tmp_path / "no checkpoint.pt")
+    for content in (path.read_bytes()[:500], (tmp_path / "no checkpoint.pt").read_bytes(), b""):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"run\.pt is damaged: remove it"):
+            train(_Repeat(2), windows, training, seed=0, checkpoint=Checkpoint(path, "one"))
 
 
 def test_the_rate_is_halved_after_every_epoch_but_the_first(monkeypatch):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from support.made_up_networks import CHANNELS, HORIZON, LOOKBACK, make_config, make_network, make_windows
+from support.made_up_networks import CHANNELS, HORIZON, LOOKBACK, make_network, make_windows
 
 from mvpa_ts.forecasting.network import ForecastingNetwork, mixing
 from mvpa_ts.forecasting.network.configuration import FeatureSizes, ForecastingConfig
@@ -232,11 +232,6 @@ def test_whole_numbers_are_positions():
     places = torch.arange(5)[:, None]
     forecasts = [network(make_windows(), positions=positions) for positions in (places, places.float())]
     torch.testing.assert_close(*forecasts)
-
-
-def test_what_nothing_would_read():
-    with pytest.raises(ValueError, match="position_size needs mixing_heads of at least 1"):
-        make_config(mixing_heads=0, position_size=2)
 
 
 def test_an_average_of_buffers_keeps_the_reach():

@@ -44,8 +44,9 @@ def test_output_and_gradients_are_those_of_all_pairs(monkeypatch, table, queries
     some = torch.rand(2, 4, 3) > 0.3
     some[:, -1] = True
     for real in (some, torch.ones_like(some)):
-        gradients = []
-        for of in (attention(x, real, rows), by_pairs(attention, x, real, rows)):
-            gradients.append((of, *torch.autograd.grad(of.square().sum(), list(attention.parameters()))))
+        gradients = [
+            (of, *torch.autograd.grad(of.square().sum(), list(attention.parameters())))
+            for of in (attention(x, real, rows), by_pairs(attention, x, real, rows))
+        ]
         for ours, expected in zip(*gradients, strict=True):
             torch.testing.assert_close(ours, expected)

@@ -1,12 +1,12 @@
 """Running totals, whose steps the pretrained forecaster forecasts."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.pretrained.running_totals import signs_of_totals
+
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 H = 12
 
@@ -28,16 +28,14 @@ def readings(rows=212, seed=0):
 
 
 def forecast(network, x, **options):
-    with torch.no_grad():
-        return forecast_quantiles(network, x, horizon=H, season=24, **options)
+    return forecast_quantiles(network, x, horizon=H, season=24, **options)
 
 
 def test_a_meter_is_forecast_as_well_as_what_it_counts(network):
     x = torch.cat([readings(seed=seed) for seed in range(8)])
     past, truth = x[:, :-H], x[:, -H:, 0]
     ours, steps = forecast(network, past)[:, :, 0], forecast(network, past.diff(dim=1))[:, :, 0]
-    with torch.no_grad():
-        level = network(past, horizon=H, season=24)[:, :, 0]
+    level = network(past, horizon=H, season=24)[:, :, 0]
     last = past[:, -1]
     errors = [(median - truth).abs().mean() for median in (ours[..., 4], last + steps[..., 4].cumsum(1), level[..., 4])]
     assert errors[0] < 1.1 * errors[1]
@@ -60,8 +58,7 @@ def test_other_levels_are_those_of_all(network):
 
 def test_a_series_beside_it_stays_as_it_is(network):
     x = torch.cat([readings(), torch.sin(torch.arange(212.0) / 4)[None, :, None]], 2)
-    with torch.no_grad():
-        alone = network(x, horizon=H, season=24)
+    alone = network(x, horizon=H, season=24)
     torch.testing.assert_close(forecast(network, x)[:, :, 1], alone[:, :, 1])
 
 

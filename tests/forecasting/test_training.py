@@ -1,15 +1,12 @@
 """Training on masked windows: which rows are read, learned and held out, against loops over them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from support.made_up_networks import damage
+from support.made_up_networks import damage, identity, series
 
 from mvpa_ts.forecasting.fitted import FittedForecaster, fit_forecaster
 from mvpa_ts.forecasting.network.configuration import FeatureSizes, ForecastingConfig
@@ -25,12 +22,6 @@ def config(**changes: Any) -> ForecastingConfig:
     return ForecastingConfig(H, L, **{**small, **changes})
 
 
-def series(rows: int = 40, channels: int = 2, features: int = 0, ahead: int = 0, seed: int = 0) -> Series:
-    generator = np.random.default_rng(seed)
-    values = np.sin(np.arange(rows)[:, None] / 3 + np.arange(channels)) + 0.05 * generator.normal(size=(rows, channels))
-    return Series(values, generator.normal(size=(rows + ahead, features)) if features else None)
-
-
 def fit(given: list[Series], training: ForecasterTraining | None = None, **options: Any) -> FittedForecaster:
     features = 0 if given[0].features is None else given[0].features.shape[1]
     return fit_forecaster(
@@ -44,10 +35,6 @@ def weights(fitted: FittedForecaster) -> torch.Tensor:
 
 def bounds(fitted: FittedForecaster) -> np.ndarray:
     return np.stack([fitted.network.lower.numpy(), fitted.network.upper.numpy()])
-
-
-def identity(channels: int) -> Scaling:
-    return Scaling(np.zeros(channels), np.ones(channels))
 
 
 class TestTraining:
@@ -134,6 +121,22 @@ class TestTraining:
         assert torch.equal(weights(same), before)
 
 
+@pytest.fixture
+def schedule(monkeypatch):
+    """Groups of parameters and the number of steps with which a training begins."""
+
+    def begin(**options: Any) -> tuple[list[dict[str, Any]], int]:
+        monkeypatch.setattr("mvpa_ts.training.one_cycle", caught)
+        with pytest.raises(InterruptedError) as begun:
+            fit([series(40)], ForecasterTraining(learning_rate=0.01, linear_learning_rate=0.1, **options))
+        return begun.value.args
+
+    def caught(optimizer: torch.optim.Optimizer, total: int) -> None:
+        raise InterruptedError(optimizer.param_groups, total)
+
+    return begin
+
+
 @pytest.mark.parametrize(
     ("steps", "options", "share"),
     [
@@ -145,42 +148,20 @@ class TestTraining:
         (12, {"epochs": 13}, 1.0),
     ],
 )
-def test_few_windows_lower_the_rates(steps: int, options: dict[str, Any], share: float, monkeypatch):
+def test_few_windows_lower_the_rates(steps, options, share, schedule):
     """Of 32 windows, two with a part of their horizon only; the attention path's rate goes down most."""
-
-    def caught(optimizer: torch.optim.Optimizer, total: int) -> None:
-        told.extend([[group["lr"] for group in optimizer.param_groups], total])
-        raise InterruptedError
-
-    told: list[Any] = []
-    monkeypatch.setattr("mvpa_ts.training.one_cycle", caught)
-    training = ForecasterTraining(steps=steps, learning_rate=0.01, linear_learning_rate=0.1, **options)
-    with pytest.raises(InterruptedError):
-        fit([series(40)], training)
-    assert told[0] == pytest.approx([0.01 * share**2, 0.1 * share])
-    assert told[1] == (13 if "epochs" in options else steps)
+    groups, total = schedule(steps=steps, **options)
+    assert [group["lr"] for group in groups] == pytest.approx([0.01 * share**2, 0.1 * share])
+    assert total == (13 if "epochs" in options else steps)
 
 
-@pytest.mark.parametrize(("options", "groups"), [({}, 3), ({"full_rate_steps": None}, 2), ({"epochs": 1}, 2)])
-def test_heads_that_read_unrelated_channels_learn_slowly(options: dict[str, Any], groups: int, monkeypatch) -> None:
-    def caught(optimizer: torch.optim.Optimizer, total: int) -> None:
-        told.extend((len(group["params"]), group["lr"]) for group in optimizer.param_groups)
-        raise InterruptedError
-
-    told: list[tuple[int, float]] = []
-    monkeypatch.setattr("mvpa_ts.training.one_cycle", caught)
+@pytest.mark.parametrize(("options", "count"), [({}, 3), ({"full_rate_steps": None}, 2), ({"epochs": 1}, 2)])
+def test_heads_that_read_unrelated_channels_learn_slowly(options, count, schedule, monkeypatch):
     monkeypatch.setattr("mvpa_ts.forecasting.training.mixing_share", lambda windows: 0.25)
-    training = ForecasterTraining(steps=9, learning_rate=0.01, linear_learning_rate=0.1, **options)
-    with pytest.raises(InterruptedError):
-        fit([series(40)], training)
-    assert [rate for _, rate in told] == pytest.approx([0.01, 0.0025, 0.1] if groups == 3 else [0.01, 0.1])
-    if groups == 3:
-        assert told[1][0] == 3  # maps, scores by distance, score of nothing
-
-
-def test_a_rate_that_is_not_positive_is_named() -> None:
-    with pytest.raises(ValueError, match=r"full_rate_steps must be positive or None, got 0"):
-        ForecasterTraining(full_rate_steps=0.0)
+    groups, _ = schedule(steps=9, **options)
+    assert [group["lr"] for group in groups] == pytest.approx([0.01, 0.0025, 0.1] if count == 3 else [0.01, 0.1])
+    if count == 3:
+        assert len(groups[1]["params"]) == 3  # maps, scores by distance, score of nothing
 
 
 class TestPrediction:
@@ -238,7 +219,7 @@ class TestErrors:
 
     @pytest.mark.parametrize(
         "change", [{"steps": -1}, {"batch_size": 0}, {"learning_rate": 0.0}, {"weight_averaging": 1.0},
-                   {"validation_fraction": 1.0}, {"patience": 1}, {"weight_decay": -1.0}],
+                   {"validation_fraction": 1.0}, {"patience": 1}, {"weight_decay": -1.0}, {"full_rate_steps": 0.0}],
     )  # fmt: skip
     def test_training(self, change):
         with pytest.raises(ValueError, match=next(iter(change))):
@@ -257,9 +238,9 @@ def test_bounds_are_the_range_of_the_series(tmp_path):
         for option in ("vectors", "bounds")
     ]
     low, high = np.nanmin(given.values[:, :2], 0)[:, None], np.nanmax(given.values[:, :2], 0)[:, None]
-    forecasts = []
-    for rows in range(10, 40, 3):
-        forecasts.append([one.predict(Series(given.values[:rows]), scaling)[:, :2] for one in fits])
+    forecasts = [
+        [one.predict(Series(given.values[:rows]), scaling)[:, :2] for one in fits] for rows in range(10, 40, 3)
+    ]
     free, bounded = map(np.stack, zip(*forecasts, strict=True))
     assert ((free < low - 0.01) | (free > high + 0.01)).any()
     assert ((bounded >= low - 1e-6) & (bounded <= high + 1e-6)).all()
@@ -313,7 +294,7 @@ def test_files(tmp_path):
         ({"-levels": 0}, "has no levels: it is damaged"),
     ],
 )
-def test_a_damaged_description_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_a_damaged_description_is_named(tmp_path, change, message):
     fit([series(features=2, ahead=H)], levels=LEVELS).to_files(tmp_path)
     damage(tmp_path / "forecaster.json", change)
     with pytest.raises(ValueError, match=message):

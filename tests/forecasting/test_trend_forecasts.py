@@ -94,9 +94,3 @@ def test_the_last_season_is_that_of_the_panel():
     periods, strength = seasons_of_panel(torch.cat([x, alone, alone, alone, alone]), torch.zeros(16, dtype=int), 8)
     assert periods[:8, 2].tolist() == [24] * 8
     assert strength[8, 2] < strength[3, 2]  # a panel of noise alone
-
-
-def test_a_straight_line_has_no_season():
-    periods, strength = seasons_of_panel(torch.arange(64.0)[None], torch.tensor([0]), 1)
-    assert strength.max() == 0.0
-    assert periods.tolist() == [[1, 1, 1]]

@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, default=ROOT / "build" / "fuzz", help="where failing files are kept")
     options = parser.parse_args()
+    warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     formats = all_formats()
     rows = []

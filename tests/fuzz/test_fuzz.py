@@ -22,6 +22,7 @@ def samples(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("samples")
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_mutated_file_is_read_or_refused(samples, name):
     form, sample = FORMATS[name], samples / name.replace(" ", "-").strip(".")

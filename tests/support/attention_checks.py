@@ -7,7 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from mvpa_ts import mvpa_attention
 
@@ -29,6 +32,14 @@ EXTRA_FACTORS: dict[str, Sequence[Any]] = {
     **FACTORS,
     "masks": ("none", "all", "channel", "segment", "token"),
     "channel_distance": ("absolute", "signed"),
+}
+# Of `Case`; its sizes differ from test to test.
+RANDOM_OPTIONS: dict[str, st.SearchStrategy] = {
+    "causal": st.booleans(),
+    "dense_last_segment": st.booleans(),
+    "masks": st.sampled_from(EXTRA_FACTORS["masks"]),
+    "dropout": st.sampled_from((0.0, 0.3)),
+    "channel_distance": st.sampled_from(EXTRA_FACTORS["channel_distance"]),
 }
 
 
@@ -114,6 +125,20 @@ class Case:
         return {"output": output.detach()} | dict(zip(INPUTS, gradients, strict=True))
 
 
+class Returned(TorchDispatchMode):
+    """Elements of the largest tensor that an operation returned, and of all: what the arithmetic went through."""
+
+    largest = total = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = function(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self.largest = max(self.largest, leaf.untyped_storage().nbytes() // leaf.element_size())
+                self.total += leaf.numel()
+        return result
+
+
 def covering_cases(factors: Mapping[str, Sequence[Any]], **fixed: Any) -> list[Case]:
     """Cases in which every two values of every two factors meet at least once."""
     names = list(factors)
@@ -185,12 +210,14 @@ def direct_attention(case: Case) -> Tensor:
     return output
 
 
-def assert_equals_reference(case: Case, impl: str) -> None:
-    """Output and every gradient, in float64."""
-    expected, actual = case.evaluate("reference"), case.evaluate(impl)
+def assert_equals_reference(
+    case: Case, impl: str, dtype: torch.dtype = torch.float64, atol: float = 1e-10, rtol: float = 1e-9
+) -> None:
+    """Output and every gradient, against the reference in float64."""
+    expected, actual = case.evaluate("reference"), case.evaluate(impl, dtype)
     for name in expected:
         torch.testing.assert_close(
-            actual[name], expected[name], atol=1e-10, rtol=1e-9, msg=lambda m, n=name: f"{n}: {m}"
+            actual[name].double(), expected[name], atol=atol, rtol=rtol, msg=lambda m, n=name: f"{n}: {m}"
         )
 
 
@@ -213,6 +240,17 @@ def assert_masked_nan_reaches_nothing(
         torch.testing.assert_close(actual, expected, atol=atol, rtol=0)
     for tensor in poisoned[:4]:  # the output and the gradients of query, key and value
         assert (tensor[~real] == 0).all()
+
+
+def assert_zeros_without_a_key(case: Case, impl: str, dtype: torch.dtype = torch.float64) -> None:
+    """A sample without any real token, and early queries whose only keys are later in time."""
+    inputs = case.inputs(dtype)
+    segment_mask = torch.tensor([[False] * 5, [False, False, True, True, True]])
+    output = mvpa_attention(*inputs, impl=impl, causal=case.causal, window=1, segment_mask=segment_mask)
+    assert (output[0] == 0).all()
+    assert (output[1, :2] == 0).all()
+    assert (output[1, 2:] != 0).all()
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(output.sum(), inputs))
 
 
 def assert_as_accurate_as_reference(

@@ -23,7 +23,9 @@ from support.attention_checks import (
     INPUTS,
     Case,
     assert_as_accurate_as_reference,
+    assert_equals_reference,
     assert_masked_nan_reaches_nothing,
+    assert_zeros_without_a_key,
     covering_cases,
 )
 from support.races import Watch, watch
@@ -80,16 +82,7 @@ def cut(monkeypatch: pytest.MonkeyPatch, query_tokens: int, keys: int, tiles: in
 
 def assert_exact(case: Case) -> None:
     """Float32 against float64. Softmaxes over few keys have gradients near zero, so the error has a floor."""
-    exact, actual = case.evaluate("reference"), case.evaluate("triton", torch.float32)
-    for name in exact:
-        torch.testing.assert_close(
-            actual[name].double(), exact[name], atol=1e-5, rtol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
-        )
-
-
-def test_covering_cases_are_few_and_small():
-    assert len(CASES) <= 26
-    assert all(T * C <= 130 for T, C in FACTORS["shape"])
+    assert_equals_reference(case, "triton", torch.float32, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -274,13 +267,7 @@ def test_kernels_start_on_the_device_of_the_query(monkeypatch):
 
 
 def test_queries_without_a_key_give_zeros():
-    inputs = Case((5, 3), batch=2, kv_heads=1, head_dim=16).inputs(torch.float32)
-    segment_mask = torch.tensor([[False] * 5, [False, False, True, True, True]])
-    output = mvpa_attention(*inputs, impl="triton", window=1, segment_mask=segment_mask)
-    assert (output[0] == 0).all()
-    assert (output[1, :2] == 0).all()
-    assert (output[1, 2:] != 0).all()
-    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(output.sum(), inputs))
+    assert_zeros_without_a_key(Case((5, 3), kv_heads=1, head_dim=16), "triton", torch.float32)
 
 
 @pytest.mark.parametrize("masks", ["none", "token"])

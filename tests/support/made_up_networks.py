@@ -4,21 +4,22 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mvpa_ts import ForecastingConfig, ForecastingNetwork
+from mvpa_ts.windows import Scaling, Series
 
-# Options of a quick MVPA in neuralforecast.
+# Options with which a model in neuralforecast prints and logs nothing, and those of a quick MVPA.
+QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
 SMALL = {
     "input_size": 12,
     "hidden_size": 8,
     "n_heads": 2,
     "network": {"mlp_dim": 8},
     "windows_batch_size": 8,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "logger": False,
+    **QUIET,
 }
 
 HORIZON, LOOKBACK, CHANNELS, BATCH = 10, 24, 5, 3
@@ -52,6 +53,17 @@ def make_network(*, fresh: bool = False, **options: object) -> ForecastingNetwor
 def make_windows(channels: int = CHANNELS, steps: int = LOOKBACK, seed: int = 1) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return 3.0 * torch.randn(BATCH, steps, channels, generator=generator) + 5.0
+
+
+def series(rows: int = 40, channels: int = 2, features: int = 0, ahead: int = 0, seed: int = 0) -> Series:
+    """Waves in noise, and features in noise that reach so many rows ahead."""
+    generator = np.random.default_rng(seed)
+    values = np.sin(np.arange(rows)[:, None] / 3 + np.arange(channels)) + 0.05 * generator.normal(size=(rows, channels))
+    return Series(values, generator.normal(size=(rows + ahead, features)) if features else None)
+
+
+def identity(channels: int) -> Scaling:
+    return Scaling(np.zeros(channels), np.ones(channels))
 
 
 def make_mask(missing: float = 0.3) -> Tensor:

@@ -15,6 +15,7 @@ from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.recordings.recording import Recording
 
 SMALL: dict[str, Any] = {"dim": 16, "mlp_dim": 24, "num_layers": 1, "num_classes": 2, "context": 4}
+WITHOUT_DROPOUT: dict[str, Any] = {"dim": 16, "mlp_dim": 24, "context": 4, "dropout": 0.0}
 
 
 def recording(subject: str, seed: int, segments: int = 40, channels: int = 3, rest: int = 0) -> Recording:
@@ -36,6 +37,10 @@ def recording(subject: str, seed: int, segments: int = 40, channels: int = 3, re
         name=f"{subject}_made_up",
         seizures=[(onset, offset) for onset, offset in ((20.0, 50.0), (120.0, 140.0)) if offset < samples / 512],
     )
+
+
+def signal(segments: int = 4, channels: int = 3, batch: int = 2) -> torch.Tensor:
+    return torch.randn(batch, channels, segments * 2560, generator=torch.Generator().manual_seed(0))
 
 
 def seeded(**changes: Any) -> MVPFormer:
@@ -63,7 +68,7 @@ def run(*arguments: object) -> int:
 def quiet_trainer(**options: Any) -> pl.Trainer:
     """Lightning's trainer on the CPU, which prints and logs nothing."""
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    return pl.Trainer(accelerator="cpu", use_distributed_sampler=False, **quiet, **options)
+    return pl.Trainer(accelerator="cpu", use_distributed_sampler=False, **(quiet | options))
 
 
 @contextmanager

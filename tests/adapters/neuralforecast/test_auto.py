@@ -36,21 +36,10 @@ def config(trial: Any) -> dict[str, Any]:
     return {**FIXED, "learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True)}
 
 
-@pytest.fixture(autouse=True)
-def _quiet_optuna():
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/sweep.db"
-
-
-def test_a_search_is_resumed(url, panel, forecaster):
+def test_a_search_is_resumed(url, panel, fit):
     frame, sizes, best = panel(3), [], []
     for trials in (2, 2, 3):
-        fitted = forecaster(AutoMVPA(6, 3, config=config, num_samples=trials, storage=url))
-        fitted.fit(frame, val_size=6)
+        fitted = fit(AutoMVPA(6, 3, config=config, num_samples=trials, storage=url), frame, val_size=6)
         sizes.append(len(fitted.models[0].results.trials))
         best.append(fitted.models[0].results.best_value)
     assert sizes == [2, 2, 3]
@@ -59,13 +48,12 @@ def test_a_search_is_resumed(url, panel, forecaster):
     np.testing.assert_allclose(fitted.predict().groupby("unique_id")["AutoMVPA"].mean(), [100, 200, 300], rtol=0.1)
 
 
-def test_a_search_has_the_effects_of_its_model(panel, forecaster):
+def test_a_search_has_the_effects_of_its_model(panel, fit):
     frame = panel(3).assign(x=lambda df: np.random.default_rng(1).normal(size=len(df)))
     model = AutoMVPA(6, 3, config=lambda _: {**FIXED, "futr_exog_list": ["x"]}, num_samples=1, storage=None)
     with pytest.raises(ValueError, match="effects needs a search that is over"):
         model.effects(frame)
-    fitted = forecaster(model)
-    fitted.fit(frame, val_size=6)
+    fitted = fit(model, frame, val_size=6)
     expected = MVPA(6, 12, 3, futr_exog_list=["x"]).effects(frame)
     pd.testing.assert_frame_equal(fitted.models[0].effects(frame), expected)
 
@@ -192,19 +180,18 @@ def test_workers_that_begin_at_the_same_moment(url):
     assert optuna.load_study(study_name="same", storage=url).user_attrs == {"panel": "facts"}
 
 
-def test_failed_and_interrupted_trials_are_not_counted(url, panel, forecaster):
+def test_failed_and_interrupted_trials_are_not_counted(url, panel, forecaster, fit):
     def broken(trial: Any) -> dict[str, Any]:
         return {**config(trial), **({"patch": 4} if getattr(trial, "number", 0) == 1 else {})}
 
     with pytest.raises(TypeError, match="patch is neither an argument of MVPA"):
         forecaster(AutoMVPA(6, 3, config=broken, num_samples=3, storage=url)).fit(panel(3), val_size=6)
-    fitted = forecaster(AutoMVPA(6, 3, config=broken, num_samples=3, storage=url))
-    fitted.fit(panel(3), val_size=6)
+    fitted = fit(AutoMVPA(6, 3, config=broken, num_samples=3, storage=url), panel(3), val_size=6)
     states = [trial.state.name for trial in fitted.models[0].results.trials]
     assert sorted(states) == ["COMPLETE", "COMPLETE", "COMPLETE", "FAIL"]
 
 
-def killed_in_its_second_trial(url: str, fit: Callable) -> None:
+def killed_in_its_second_trial(url: str, search: Callable) -> None:
     def deadly(trial: Any) -> dict[str, Any]:
         chosen = config(trial)
         if getattr(trial, "number", 0) == 1:
@@ -215,29 +202,29 @@ def killed_in_its_second_trial(url: str, fit: Callable) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return chosen
 
-    fit(deadly)
+    search(deadly)
 
 
 def test_trial_of_a_killed_search_is_drawn_again(url, panel, forecaster, monkeypatch):
     monkeypatch.setattr(search_module, "HEARTBEAT", 1)
     monkeypatch.setattr(search_module, "GRACE", 2)
 
-    def fit(space: Callable) -> Any:
+    def search(space: Callable) -> Any:
         return forecaster(AutoMVPA(6, 3, config=space, num_samples=3, storage=url, study_name="mine")).fit(
             panel(3), val_size=6
         )
 
-    worker = multiprocessing.get_context("fork").Process(target=killed_in_its_second_trial, args=(url, fit))
+    worker = multiprocessing.get_context("fork").Process(target=killed_in_its_second_trial, args=(url, search))
     worker.start()
     worker.join(200)
     assert worker.exitcode == -signal.SIGKILL
     (killed,) = optuna.load_study(study_name="mine", storage=url).get_trials(states=(TrialState.RUNNING,))
     time.sleep(3)
-    fit(config)
+    search(config)
     trials = optuna.load_study(study_name="mine", storage=url).trials
     assert [trial.state.name for trial in trials] == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
     assert trials[2].params == killed.params
-    fit(config)
+    search(config)
     assert len(optuna.load_study(study_name="mine", storage=url).trials) == 4
 
 
@@ -289,37 +276,34 @@ def test_search_without_a_finite_loss_says_so(url, panel, forecaster):
         forecaster(model).fit(panel(3), val_size=6)
 
 
-def test_search_goes_on_past_a_diverged_trial(url, panel, forecaster):
+def test_search_goes_on_past_a_diverged_trial(url, panel, fit):
     def one_diverges(trial: Any) -> dict[str, Any]:
         return {**config(trial), "learning_rate": 1e30 if getattr(trial, "number", 0) == 0 else 1e-3, "max_steps": 3}
 
-    fitted = forecaster(AutoMVPA(6, 3, config=one_diverges, num_samples=2, storage=url))
-    fitted.fit(panel(3), val_size=6)
+    fitted = fit(AutoMVPA(6, 3, config=one_diverges, num_samples=2, storage=url), panel(3), val_size=6)
     assert [trial.state.name for trial in fitted.models[0].results.trials] == ["FAIL", "COMPLETE"]
     assert np.isfinite(fitted.predict()["AutoMVPA"]).all()
 
 
-def test_options_of_the_host_win(url, panel, forecaster):
+def test_options_of_the_host_win(url, panel, fit):
     options = OptunaOptions(create_study_kwargs={"study_name": "theirs", "storage": url})
     seen = []
     model = AutoMVPA(
         6, 3, config=config, num_samples=2, storage=None, optuna_options=options,
         search_alg=optuna.samplers.RandomSampler(seed=1), callbacks=[lambda study, trial: seen.append(trial.number)],
     )  # fmt: skip
-    fitted = forecaster(model)
-    fitted.fit(panel(3), val_size=6)
+    fitted = fit(model, panel(3), val_size=6)
     assert optuna.get_all_study_names(url) == ["theirs"]
     assert seen == [0, 1]
     assert isinstance(fitted.models[0].results.sampler, optuna.samplers.RandomSampler)
     assert len(fitted.models[0].callbacks) == 1
 
 
-def test_save_and_load(tmp_path, panel, forecaster):
+def test_save_and_load(reloaded, panel, forecaster):
     fitted = forecaster(AutoMVPA(6, 3, config=config, num_samples=1, storage=None, loss=MQLoss(level=[80])))
     fitted.fit(panel(3), val_size=6)
     assert plots.channels(fitted).axes[0].get_ylabel() == "forecast channel"
-    fitted.save(str(tmp_path / "saved"))
-    loaded = NeuralForecast.load(str(tmp_path / "saved"))
+    loaded = reloaded(fitted)
     assert type(loaded.models[0]) is MVPA
     pd.testing.assert_frame_equal(loaded.predict(), fitted.predict())
     loaded.models[0].finetune(n_series=2, max_steps=1)
@@ -376,7 +360,7 @@ def drawn(space: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_options_in_dicts_are_searched(url, panel, forecaster):
+def test_options_in_dicts_are_searched(url, panel, fit):
     """A trial keeps them by their own names, and an impossible one fails its trial alone."""
 
     def nested(trial: Any) -> dict[str, Any]:
@@ -387,8 +371,7 @@ def test_options_in_dicts_are_searched(url, panel, forecaster):
             "training": {"weight_averaging": trial.suggest_float("weight_averaging", 0.5, 0.9)},
         }
 
-    fitted = forecaster(AutoMVPA(6, 3, config=nested, num_samples=2, storage=url))
-    fitted.fit(panel(3), val_size=6)
+    fitted = fit(AutoMVPA(6, 3, config=nested, num_samples=2, storage=url), panel(3), val_size=6)
     failed, best = fitted.models[0].results.trials
     assert "mixing_heads must be at least 0, got -1" in failed.user_attrs["reason"]
     model = fitted.models[0].model
@@ -415,11 +398,10 @@ def test_the_config_function_may_not_need_a_trial():
 
 
 @pytest.mark.slow
-def test_ray(tmp_path, panel, forecaster, monkeypatch):
+def test_ray(tmp_path, panel, fit, monkeypatch):
     from ray import tune
 
     monkeypatch.chdir(tmp_path)
     space = {**FIXED, "learning_rate": tune.loguniform(1e-4, 1e-2)}
-    fitted = forecaster(AutoMVPA(6, 3, config=space, num_samples=2, backend="ray"))
-    fitted.fit(panel(3), val_size=6)
+    fitted = fit(AutoMVPA(6, 3, config=space, num_samples=2, backend="ray"), panel(3), val_size=6)
     np.testing.assert_allclose(fitted.predict().groupby("unique_id")["AutoMVPA"].mean(), [100, 200, 300], rtol=0.1)

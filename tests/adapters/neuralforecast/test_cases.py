@@ -4,10 +4,9 @@ import datetime
 import decimal
 import enum
 import random
-import subprocess
-import sys
 import uuid
 import warnings
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from statistics import NormalDist
 from typing import Any
@@ -18,20 +17,21 @@ import polars as pl
 import pytest
 import torch
 from neuralforecast import NeuralForecast
-from neuralforecast.losses.pytorch import MQLoss, QuantileLoss, TukeyLoss
+from neuralforecast.losses.pytorch import MQLoss, QuantileLoss
 from neuralforecast.utils import PredictionIntervals
+from support.library import run_python
+from support.made_up_networks import QUIET
 from utilsforecast.preprocessing import fill_gaps
 
 from mvpa_ts.adapters.neuralforecast import MVPA
 from mvpa_ts.adapters.neuralforecast.dates import jump_of
 
 
-def test_threads_give_what_one_run_alone_gives(panel, tiny, forecaster):
+def test_threads_give_what_one_run_alone_gives(panel, tiny, fit):
     frame = panel(3)
 
     def forecast() -> np.ndarray:
-        host = forecaster(tiny(3, dropout=0.3, max_steps=5))
-        host.fit(frame)
+        host = fit(tiny(3, dropout=0.3, max_steps=5), frame)
         values: np.ndarray = host.predict()["MVPA"].to_numpy()
         return values
 
@@ -49,12 +49,11 @@ def test_threads_give_what_one_run_alone_gives(panel, tiny, forecaster):
 
 
 @pytest.mark.skipif(not hasattr(torch.distributed, "ProcessGroupGloo"), reason="this torch has no gloo")
-def test_two_processes_train_as_one(panel, tiny, forecaster):
+def test_two_processes_train_as_one(panel, tiny, fit):
     """Each takes half of every batch, and windows at the end, with fewer targets, count as in the whole batch."""
     frame, forecasts = panel(3), []
     for options in ({"windows_batch_size": 8}, {"windows_batch_size": 4, "devices": 2, "strategy": "ddp_fork"}):
-        host = forecaster(tiny(3, max_steps=6, accelerator="cpu", **options))
-        host.fit(frame, val_size=6)
+        host = fit(tiny(3, max_steps=6, accelerator="cpu", **options), frame, val_size=6)
         forecasts.append(host.predict()["MVPA"].to_numpy())
     assert np.abs(forecasts[1] - forecasts[0]).max() < 1e-6 * frame["y"].std()  # 8e-4 with means of halves
 
@@ -71,7 +70,7 @@ _IDS: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 @pytest.mark.parametrize("kind", _IDS)
-def test_a_loaded_model_knows_its_series(kind, library, panel, tiny, forecaster, awaken, tmp_path):
+def test_a_loaded_model_knows_its_series(kind, library, panel, tiny, forecaster, awaken, reloaded):
     frame = panel(3, names=_IDS[kind])
     host = forecaster(tiny(3), "h" if library == "pandas" else "1h")
     if library == "polars":
@@ -83,8 +82,7 @@ def test_a_loaded_model_knows_its_series(kind, library, panel, tiny, forecaster,
     host.fit(frame)
     awaken(host.models[0], 0.3)
     expected = host.predict()["MVPA"].to_numpy()
-    host.save(str(tmp_path), save_dataset=True, overwrite=True)
-    again = NeuralForecast.load(str(tmp_path))
+    again = reloaded(host, save_dataset=True)
     for given in (None, frame):
         np.testing.assert_array_equal(again.predict(given)["MVPA"].to_numpy(), expected)
 
@@ -102,48 +100,35 @@ for folder in sorted(Path(sys.argv[1]).iterdir()):
 """
 
 
-def test_a_new_process_forecasts_the_same_for_ids_of_every_kind(panel, tiny, forecaster, awaken, tmp_path):
+def test_a_new_process_forecasts_the_same_for_ids_of_every_kind(panel, tiny, fit, awaken, tmp_path):
     for kind, names in _IDS.items():
-        host = forecaster(tiny(3), "h")
-        host.fit(panel(3, names=names))
+        host = fit(tiny(3), panel(3, names=names))
         awaken(host.models[0], 0.3)
         folder = tmp_path / "".join(letter for letter in kind if letter.isalnum())
         host.save(str(folder / "host"), save_dataset=True, overwrite=True)
         np.save(folder / "expected.npy", host.predict()["MVPA"].to_numpy())
-    command = [sys.executable, "-P", "-c", _LOAD, str(tmp_path)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr.splitlines()
-    compared = [line for line in said if line.count("|") == 2]
+    compared = [line for line in run_python(_LOAD, tmp_path).stderr.splitlines() if line.count("|") == 2]
     assert compared == [f"{folder.name}|True|True" for folder in sorted(tmp_path.iterdir())]
     assert len(compared) == len(_IDS)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+_REFUSED_IDS: dict[str, tuple[Sequence[object], str]] = {
+    **{type(name).__name__: ([name], "be text, numbers or dates with times, which can be saved, got") for name in (
         datetime.date(2024, 1, 1), uuid.UUID(int=5), decimal.Decimal("1.10"), b"a", (1, "a"), datetime.time(5),
         pd.Period("2024-01", "M"), pd.Interval(0, 1), 2**64,
-    ],
-    ids=lambda name: type(name).__name__,
-)  # fmt: skip
-def test_ids_that_cannot_be_saved_are_refused(name, panel, tiny, forecaster):
-    frame = panel(1)
-    frame["unique_id"] = pd.Series([name] * len(frame), dtype=object)
-    with pytest.raises(
-        ValueError, match=r"unique_id must be text, numbers or dates with times, which can be saved, got"
-    ):
-        forecaster(tiny(1)).fit(frame)
+    )},
+    "saved as another": (("a", "a\0"), r"not end in a zero character, got 'a\\x00'"),
+    "not sorted": ([*enum.Enum("Ward", "A B")], ".* got <Ward.A: 1>"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [(("a", "a\0"), r"not end in a zero character, got 'a\\x00'"), ([*enum.Enum("Ward", "A B")], ".* got <Ward.A: 1>")],
-    ids=["zero", "Enum"],
-)
-def test_ids_that_would_be_saved_as_others_or_not_sorted_are_refused(names, words, panel, tiny, forecaster):
-    frame = panel(2)
+@pytest.mark.parametrize("kind", _REFUSED_IDS)
+def test_ids_that_cannot_be_saved_are_refused(kind, panel, tiny, forecaster):
+    names, words = _REFUSED_IDS[kind]
+    frame = panel(len(names))
     frame["unique_id"] = pd.Series([names[int(name[1:])] for name in frame["unique_id"]], dtype=object)
     with pytest.raises(ValueError, match=f"unique_id must {words}"):
-        forecaster(tiny(2)).fit(frame)
+        forecaster(tiny(len(names))).fit(frame)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
@@ -177,7 +162,7 @@ def test_steps_that_no_row_can_teach_are_named(panel, tiny, forecaster):
         forecaster(tiny(2, h=48)).fit(panel(2, rows=60))
 
 
-def test_calibration_by_missing_rows_is_refused(panel, tiny, forecaster):
+def test_calibration_by_missing_rows_is_refused(panel, tiny, forecaster, fit):
     frame = panel(2)
     short = frame[~((frame["unique_id"] == "s01") & (frame.groupby("unique_id").cumcount() >= 55))]
     filled = fill_gaps(short, "h", end="global")
@@ -189,8 +174,7 @@ def test_calibration_by_missing_rows_is_refused(panel, tiny, forecaster):
         host.fit(filled, prediction_intervals=intervals)
     early = filled.assign(available_mask=(filled.groupby("unique_id").cumcount() != 3).astype(float))
     early = early[early.groupby("unique_id").cumcount() < 55]
-    host = forecaster(tiny(2))
-    host.fit(early, prediction_intervals=intervals)
+    host = fit(tiny(2), early, prediction_intervals=intervals)
     bounds = host.predict(level=[80])
     assert bounds.filter(like="-").notna().all(axis=None)
     host = forecaster(tiny(2, loss=MQLoss(level=[80])))  # the advice
@@ -198,9 +182,8 @@ def test_calibration_by_missing_rows_is_refused(panel, tiny, forecaster):
     assert host.predict().notna().all(axis=None)
 
 
-def test_a_save_takes_away_what_a_killed_one_left(panel, tiny, forecaster, tmp_path):
-    host = forecaster(tiny(2))
-    host.fit(panel(2))
+def test_a_save_takes_away_what_a_killed_one_left(panel, tiny, fit, tmp_path):
+    host = fit(tiny(2), panel(2))
     for name in (".[a]-killed_8/new", ".[a]-killed_9/older", ".[a]-of_mine8/mine", ".[a]-mine/new", ".a-killed_8/new"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / ".[a]-afile_88").touch()
@@ -230,16 +213,14 @@ def test_calendar_steps_of_polars_are_not_read_as_those_of_pandas(word, months):
     assert "comes" in (jump_of(pd.date_range("2024-01-01", periods=3, freq="D").to_numpy(), word) or "")
 
 
-def test_a_frequency_of_polars_forecasts(panel, tiny, forecaster):
+def test_a_frequency_of_polars_forecasts(panel, tiny, forecaster, fit):
     frame = panel(2)
     frame["ds"] = pd.Timestamp("2024-01-01") + frame.groupby("unique_id").cumcount() * pd.Timedelta("90min")
     with pytest.raises(ValueError, match=r"freq must be a step of dates of type .*, got '1mo1d'"):
         forecaster(tiny(2), "1mo1d").fit(pl.from_pandas(frame))
     # Of two units the host multiplies the first alone, and had two dates for six steps.
     for word, table in (("1h30m", pl.from_pandas(frame)), ("90m", pl.from_pandas(frame)), ("1h30min", frame)):
-        host = forecaster(tiny(2), word)
-        host.fit(table)
-        assert host.predict()["ds"].diff()[1] == datetime.timedelta(minutes=90)
+        assert fit(tiny(2), table, word).predict()["ds"].diff()[1] == datetime.timedelta(minutes=90)
 
 
 def made(maker, tiny, **options):
@@ -301,10 +282,9 @@ def test_bounds_are_refused_before_a_forecast(bounded):
 
 
 def test_numbers_that_leave_float32_no_room_are_refused(panel, forecaster):
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
     forecasts = []
     for scale in (1.0, 1e30):
-        host = forecaster(MVPA.from_pretrained("base", h=3, **quiet))
+        host = forecaster(MVPA.from_pretrained("base", h=3, **QUIET))
         host.fit(panel(2).assign(y=lambda rows, scale=scale: rows["y"] * scale))
         forecasts.append(host.predict().iloc[:, -1].to_numpy(float) / scale)
     np.testing.assert_allclose(*forecasts, rtol=1e-5)
@@ -322,7 +302,7 @@ def test_numbers_that_leave_float32_no_room_are_refused(panel, forecaster):
     ],
 )
 def test_numbers_of_a_size_that_no_loss_can_have(panel, forecaster, scale, trained, said):
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "h": 3}
+    quiet = QUIET | {"h": 3}
     model = MVPA(input_size=8, n_series=2, max_steps=1, **quiet) if trained else MVPA.from_pretrained("base", **quiet)
     with pytest.warns(UserWarning, match=said):
         forecaster(model).fit(panel(2).assign(y=lambda rows: rows["y"] * scale))
@@ -346,9 +326,8 @@ def test_a_series_shorter_than_the_look_back_is_named_in_cross_validation(panel,
         forecaster(tiny(2)).cross_validation(late, n_windows=1)
 
 
-def test_intervals_beyond_the_trained_horizon_are_said_to_be_too_narrow(panel, tiny, forecaster):
-    host = forecaster(tiny(2, loss=MQLoss(level=[80])))
-    host.fit(panel(2))
+def test_intervals_beyond_the_trained_horizon_are_said_to_be_too_narrow(panel, tiny, fit):
+    host = fit(tiny(2, loss=MQLoss(level=[80])), panel(2))
     with pytest.warns(
         UserWarning, match=r"intervals of MVPA beyond its h \(6\) are too narrow, got h=9: neuralforecast"
     ):
@@ -356,10 +335,9 @@ def test_intervals_beyond_the_trained_horizon_are_said_to_be_too_narrow(panel, t
 
 
 @pytest.mark.parametrize("maker", ["MVPA", "base"])
-def test_quantiles_asked_of_a_multi_quantile_loss_lie_between_those_trained(maker, panel, tiny, forecaster):
+def test_quantiles_asked_of_a_multi_quantile_loss_lie_between_those_trained(maker, panel, tiny, forecaster, fit):
     frame, trained = panel(2), [0.9, 0.1, 0.5]
-    host = forecaster(made(maker, tiny, alias="M", loss=MQLoss(quantiles=trained)))
-    host.fit(frame)
+    host = fit(made(maker, tiny, alias="M", loss=MQLoss(quantiles=trained)), frame)
     given, rank = host.predict().iloc[:, [3, 4, 2]].to_numpy(), NormalDist().inv_cdf
     expected = [np.interp(rank(0.3), [*map(rank, sorted(trained))], row) for row in given]
     np.testing.assert_allclose(host.predict(quantiles=[0.3])["M_ql0.3"], expected, rtol=1e-6)
@@ -396,41 +374,21 @@ def test_arguments_of_another_kind_are_named(panel, tiny, forecaster):
             getattr(forecaster(tiny(2)), name)(panel(2), val_size=None)
 
 
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
-        ({"random_seed": -1}, "random_seed must be a whole number of at least 0, got -1"),
-        ({"num_lr_decays": "x"}, "num_lr_decays must be a whole number of at least -1, got 'x'"),
-        ({"inference_windows_batch_size": 0}, "inference_windows_batch_size must be a whole number of at least 1"),
-        ({"optimizer": "adam"}, r"optimizer must be None or a class such as torch\.optim\.AdamW, got 'adam'"),
-        ({"scaler_type": "none"}, r"scaler_type must be one of \('identity', .*\), got 'none'"),
-        ({"start_padding_enabled": "no"}, "start_padding_enabled must be True or False, got 'no'"),
-        ({"val_check_steps": 50.5}, "val_check_steps must be a whole number of at least 1, got 50.5"),
-        ({"loss": TukeyLoss()}, "loss must grow with the error, and TukeyLoss of neuralforecast falls"),
-    ],
-)
-def test_options_that_the_host_stumbles_over_late_are_named(option, said, tiny):
-    with pytest.raises(ValueError, match=said):
-        tiny(2, **option)
-
-
-def test_whole_numbers_of_numpy_are_whole_numbers(panel, tiny, forecaster):
+def test_whole_numbers_of_numpy_are_whole_numbers(panel, tiny, fit):
     """Lightning took none of them for `max_steps`, and said that 3 is not positive."""
     given = {"max_steps": 2, "windows_batch_size": 8, "random_seed": 3, "h": 6}
     forecasts = []
     for kind in (int, np.int64):
-        host = forecaster(tiny(2, **{name: kind(number) for name, number in given.items()}))
-        host.fit(panel(2))
+        host = fit(tiny(2, **{name: kind(number) for name, number in given.items()}), panel(2))
         forecasts.append(host.predict()["MVPA"].to_numpy())
     np.testing.assert_array_equal(*forecasts)
 
 
 @pytest.mark.parametrize("maker", ["MVPA", "base"])
-def test_a_refused_call_leaves_the_host_as_it_was(maker, panel, tiny, forecaster):
+def test_a_refused_call_leaves_the_host_as_it_was(maker, panel, tiny, fit):
     """The host takes rows and scalers before a model sees them, and would forecast from what was refused."""
     frame, broken = panel(2), panel(2).assign(y=lambda rows: rows["y"].mask(rows.index == 3, np.inf))
-    host = forecaster(made(maker, tiny), local_scaler_type="standard")
-    host.fit(frame)
+    host = fit(made(maker, tiny), frame, local_scaler_type="standard")
     expected = host.predict()
     for call in (host.fit, host.predict, host.cross_validation):
         with pytest.raises(ValueError, match="df must hold finite numbers"):
@@ -438,21 +396,19 @@ def test_a_refused_call_leaves_the_host_as_it_was(maker, panel, tiny, forecaster
         pd.testing.assert_frame_equal(host.predict(), expected)
 
 
-def test_more_steps_ahead_than_the_memory_holds_are_refused(panel, tiny, forecaster):
-    host = forecaster(tiny(2))
-    host.fit(panel(2))
+def test_more_steps_ahead_than_the_memory_holds_are_refused(panel, tiny, fit):
+    host = fit(tiny(2), panel(2))
     with pytest.raises(ValueError, match=r"h must be at most .* here, got 1000000000000, which needs"):
         host.predict(h=np.int64(10**12))
 
 
-def test_a_horizon_between_whole_ones_is_that_of_its_own_steps():
+def test_a_horizon_between_whole_ones_is_that_of_its_own_steps(fit):
     """The host gives the rows beyond the last whole horizon the forecasts of earlier steps."""
     days = pd.date_range("2023-01-01", periods=280, freq="D")
     week = np.array([0, 5, -3, 8, 1, -6, 2.0])
     frame = pd.concat([pd.DataFrame({"unique_id": name, "ds": days, "y": week[days.dayofweek]}) for name in "ab"])
     model = MVPA(h=7, input_size=21, n_series=2, max_steps=5, enable_progress_bar=False, logger=False)
-    host = NeuralForecast([model], freq="D")
-    host.fit(frame)
+    host = fit(model, frame, "D")
     for steps in (7, 10, 14, 17):
         forecast = host.predict(h=steps)
         assert len(forecast) == 2 * steps
@@ -483,22 +439,20 @@ def test_conformal_widths_are_those_of_the_series_of_the_fit(panel, tiny, foreca
     assert len(host.predict(others)) == len(host.predict(frame.sample(frac=1, random_state=0), level=[80]))
 
 
-def test_rows_that_the_host_scales_are_not_those_of_an_onnx_file(panel, tiny, tmp_path):
-    host = NeuralForecast([tiny(2)], freq="h", local_scaler_type="standard")
-    host.fit(panel(2))
+def test_rows_that_the_host_scales_are_not_those_of_an_onnx_file(panel, tiny, tmp_path, fit):
+    host = fit(tiny(2), panel(2), local_scaler_type="standard")
     host.save(str(tmp_path / "saved"))
     for each in (host, NeuralForecast.load(str(tmp_path / "saved"))):
         with pytest.raises(ValueError, match="local_scaler_type of NeuralForecast"):
             each.models[0].to_onnx(tmp_path / "model.onnx")
 
 
-def test_a_search_may_leave_covariates_out(panel, forecaster):
+def test_a_search_may_leave_covariates_out(panel, fit):
     from mvpa_ts.adapters.neuralforecast import AutoMVPA
 
     def config(trial: Any) -> dict[str, Any]:
         names = trial.suggest_categorical("futr_exog_list", [["x"], None])
         return {"input_size": 8, "max_steps": 1, "futr_exog_list": names, "logger": False}
 
-    host = forecaster(AutoMVPA(2, 2, config=config, num_samples=1, storage=None))
-    host.fit(panel(2).assign(x=1.0), val_size=4)
+    host = fit(AutoMVPA(2, 2, config=config, num_samples=1, storage=None), panel(2).assign(x=1.0), val_size=4)
     assert host.models[0].model.futr_exog_list in ([], ["x"])

@@ -8,7 +8,6 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
-from neuralforecast import NeuralForecast
 
 KINDS = {
     "future": {"futr_exog_list": ["z"]},
@@ -54,15 +53,14 @@ def exogenous(panel: Callable) -> Callable:
         *((name, None, 0) for name in KINDS if "static" not in name),
     ],
 )
-def test_each_kind_changes_the_forecast(name, scaler, layers, tiny, awaken, exogenous, forecaster):
+def test_each_kind_changes_the_forecast(name, scaler, layers, tiny, awaken, exogenous, fit):
     past, future, static = exogenous(*(column for columns in KINDS[name].values() for column in columns))
     static = static if "static" in name else None
     cardinalities = {"categorical_cardinalities": {"day": 3, "group": 2}} if "category" in name else {}
     model = awaken(
         tiny(3, encoder_layers=layers, scaler_type=scaler, learning_rate=1e-4, **KINDS[name], **cardinalities)
     )
-    fitted = forecaster(model)
-    fitted.fit(past, static_df=static)
+    fitted = fit(model, past, static_df=static)
     forecast = fitted.predict(df=past, futr_df=future, static_df=static)["MVPA"].to_numpy()
     assert np.isfinite(forecast).all()
     column = CHANGED[name]
@@ -73,11 +71,10 @@ def test_each_kind_changes_the_forecast(name, scaler, layers, tiny, awaken, exog
     assert not np.allclose(forecast, changed, rtol=1e-3)
 
 
-def test_unseen_categories_are_forecast(tiny, exogenous, forecaster):
+def test_unseen_categories_are_forecast(tiny, exogenous, fit):
     past, future, _ = exogenous("day")
     cardinalities = {"cat_exog_list": ["day"], "categorical_cardinalities": {"day": 3}}
-    fitted = forecaster(tiny(3, futr_exog_list=["day"], **cardinalities))
-    fitted.fit(past)
+    fitted = fit(tiny(3, futr_exog_list=["day"], **cardinalities), past)
     with pytest.warns(UserWarning, match="column 'day' has categories that the fit did not have, 'never seen': they"):
         assert np.isfinite(fitted.predict(futr_df=future.assign(day="never seen"))["MVPA"]).all()
     with warnings.catch_warnings():
@@ -85,7 +82,7 @@ def test_unseen_categories_are_forecast(tiny, exogenous, forecaster):
         fitted.predict(futr_df=future)
 
 
-def test_a_series_driven_by_its_future_column_is_learnt(tiny, panel, forecaster):
+def test_a_series_driven_by_its_future_column_is_learnt(tiny, panel, fit):
     frame = panel(2, rows=200)
     frame["z"] = np.random.default_rng(1).normal(size=len(frame))
     frame["y"] = 10 * frame["z"] + 50
@@ -100,8 +97,7 @@ def test_a_series_driven_by_its_future_column_is_learnt(tiny, panel, forecaster)
         windows_batch_size=64,
         scaler_type="standard",
     )
-    fitted = forecaster(model)
-    fitted.fit(frame[row < 194])
+    fitted = fit(model, frame[row < 194])
     forecast = fitted.predict(futr_df=frame[row >= 194].drop(columns="y"))["MVPA"].to_numpy()
     error = np.abs(forecast - frame.loc[row >= 194, "y"].to_numpy()).mean()
     assert error < 4, "without the column it is about 8"
@@ -114,15 +110,9 @@ def test_missing_columns_are_named(tiny, panel, forecaster):
         forecaster(tiny(futr_exog_list=["z"])).fit(panel(4))
 
 
-def test_static_columns_need_a_layer(tiny):
-    with pytest.raises(ValueError, match="encoder_layers must be at least 1 with constant features"):
-        tiny(encoder_layers=0, stat_exog_list=["z"])
-
-
-def test_exclude_insample_y_forecasts_from_columns_alone(tiny, exogenous, forecaster):
+def test_exclude_insample_y_forecasts_from_columns_alone(tiny, exogenous, fit):
     past, future, _ = exogenous("z")
-    fitted = forecaster(tiny(3, futr_exog_list=["z"], exclude_insample_y=True))
-    fitted.fit(past)
+    fitted = fit(tiny(3, futr_exog_list=["z"], exclude_insample_y=True), past)
     forecast = fitted.predict(futr_df=future)
     np.testing.assert_allclose(forecast.groupby("unique_id")["MVPA"].mean(), [100, 200, 300], rtol=0.1)
     # The look-back moves the level that the host scales back to, and nothing else.
@@ -166,16 +156,15 @@ def test_series_that_static_table_sorts_otherwise(exogenous, tiny, forecaster):
         forecaster(tiny(3, stat_exog_list=["kind"])).fit(past, static_df=static)
 
 
-def test_future_rows_that_are_there_twice(exogenous, tiny, forecaster):
+def test_future_rows_that_are_there_twice(exogenous, tiny, fit):
     past, future, _ = exogenous("z")
-    fitted = forecaster(tiny(3, futr_exog_list=["z"]))
-    fitted.fit(past)
+    fitted = fit(tiny(3, futr_exog_list=["z"]), past)
     twice = pd.concat([future, future.iloc[[8]]])
     with pytest.raises(ValueError, match=r"futr_df must hold each date once .* got 2024-01-03 14:00:00 .* 's01'"):
         fitted.predict(futr_df=twice)
 
 
-def test_the_unit_of_a_column_does_not_matter(exogenous, tiny, awaken, forecaster, tmp_path):
+def test_the_unit_of_a_column_does_not_matter(exogenous, tiny, awaken, fit, reloaded):
     past, future, static = exogenous("z", "kind")
     past, future = (frame.assign(w=frame["z"] ** 2) for frame in (past, future))
     options = {"futr_exog_list": ["z"], "hist_exog_list": ["w"], "stat_exog_list": ["kind"]}
@@ -185,16 +174,13 @@ def test_the_unit_of_a_column_does_not_matter(exogenous, tiny, awaken, forecaste
             frame.assign(**{name: unit * frame[name] + level for name in ("z", "w", "kind") if name in frame})
             for frame in (past, future, static)
         ]
-        fitted = forecaster(awaken(tiny(3, **options)))
-        fitted.fit(scaled[0], static_df=scaled[2])
+        fitted = fit(awaken(tiny(3, **options)), scaled[0], static_df=scaled[2])
         forecasts.append(fitted.predict(futr_df=scaled[1])["MVPA"].to_numpy())
     np.testing.assert_allclose(*forecasts, rtol=1e-2)
-    fitted.save(str(tmp_path / "saved"))
-    loaded = NeuralForecast.load(str(tmp_path / "saved"))
-    np.testing.assert_array_equal(loaded.predict(futr_df=scaled[1])["MVPA"], forecasts[1])
+    np.testing.assert_array_equal(reloaded(fitted).predict(futr_df=scaled[1])["MVPA"], forecasts[1])
 
 
-def test_columns_are_scaled_once(exogenous, tiny, forecaster):
+def test_columns_are_scaled_once(exogenous, tiny, forecaster, fit):
     past, _, _ = exogenous("z")
     fitted = forecaster(tiny(3, futr_exog_list=["z"]))
     model = fitted.models[0]
@@ -206,23 +192,21 @@ def test_columns_are_scaled_once(exogenous, tiny, forecaster):
     expected[2:] = [100.0 * past["z"].min(), 100.0 * past["z"].max()]
     np.testing.assert_allclose(fitted.models[0]._fitted_series.features["z"], expected, rtol=1e-5)
     as_it_is = tiny(3, futr_exog_list=["z"], scaler_type="identity")  # somebody's choice
-    host = forecaster(as_it_is)
-    host.fit(past)
+    host = fit(as_it_is, past)
     values = torch.tensor([[2.0, 1e6]])
     scaled = host.models[0].scaled_columns(values, pd.Index(["z"]), 1)
     assert scaled[0, 0] == 2.0
     assert scaled[0, 1] == pytest.approx(1.5 * past["z"].max() - 0.5 * past["z"].min())
 
 
-def test_a_fit_starts_with_the_effect_of_a_covariate(exogenous, tiny, forecaster):
+def test_a_fit_starts_with_the_effect_of_a_covariate(exogenous, tiny, fit):
     """The effect is in units of the series; categories and what is held out take no part; it is saved and kept."""
     past, _, _ = exogenous("z", "kind")
     row = past.groupby("unique_id").cumcount()
     past["y"] = 40.0 + 3.0 * past["z"] + 0.01 * np.random.default_rng(0).normal(size=len(past))
     held_out = row >= row.max() - 5
     past.loc[held_out, "y"] = 1000.0 * past.loc[held_out, "z"]
-    fitted = forecaster(tiny(3, futr_exog_list=["z"], max_steps=1))
-    fitted.fit(past, val_size=6)
+    fitted = fit(tiny(3, futr_exog_list=["z"], max_steps=1), past, val_size=6)
     model = fitted.models[0]
     [(_, deviation, *_)] = model._fitted_series.features.values()
     units = np.array(model._fitted_series.units)[:, 1]
@@ -244,11 +228,10 @@ def _prices(change: float, effect: float) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("scaler", [None, "standard"])
-def test_a_price_that_was_never_seen_moves_no_forecast_far(tiny, forecaster, scaler):
+def test_a_price_that_was_never_seen_moves_no_forecast_far(tiny, fit, scaler):
     frame = _prices(0.01, 0.0)
     model = tiny(1, h=12, input_size=24, futr_exog_list=["price"], max_steps=60, scaler_type=scaler)
-    host = forecaster(model, freq="D")
-    host.fit(frame[:160])
+    host = fit(model, frame[:160], "D")
     ahead = frame[160:].drop(columns="y")
     with warnings.catch_warnings(action="error", category=UserWarning):
         warnings.filterwarnings("ignore", message="(?!column).*")
@@ -260,12 +243,10 @@ def test_a_price_that_was_never_seen_moves_no_forecast_far(tiny, forecaster, sca
         assert forecast.between(91, 109).all()
 
 
-def test_an_effect_reaches_half_the_trained_range_beyond(tiny, forecaster, tmp_path):
+def test_an_effect_reaches_half_the_trained_range_beyond(tiny, fit, reloaded):
     frame = _prices(1.0, -5.0)
-    host = forecaster(tiny(1, h=12, input_size=24, futr_exog_list=["price"], max_steps=60), freq="D")
-    host.fit(frame[:160])
-    host.save(str(tmp_path), save_dataset=True, overwrite=True)
-    again = NeuralForecast.load(str(tmp_path))
+    host = fit(tiny(1, h=12, input_size=24, futr_exog_list=["price"], max_steps=60), frame[:160], "D")
+    again = reloaded(host, save_dataset=True)
     season = 100 + 3 * np.sin(np.arange(160, 172) * 2 * np.pi / 7)
     for price, expected in ((8.0, season + 10), (12.0, season - 10)):
         ahead = frame[160:].drop(columns="y").assign(price=price)
@@ -274,10 +255,9 @@ def test_an_effect_reaches_half_the_trained_range_beyond(tiny, forecaster, tmp_p
         np.testing.assert_array_equal(again.predict(futr_df=ahead)["MVPA"].to_numpy(), forecast)
 
 
-def test_historic_and_static_columns_are_bounded_too(exogenous, tiny, forecaster, awaken):
+def test_historic_and_static_columns_are_bounded_too(exogenous, tiny, fit, awaken):
     past, _, static = exogenous("z", "kind")
-    host = forecaster(tiny(3, hist_exog_list=["z"], stat_exog_list=["kind"]))
-    host.fit(past, static_df=static)
+    host = fit(tiny(3, hist_exog_list=["z"], stat_exog_list=["kind"]), past, static_df=static)
     awaken(host.models[0], 0.1)
     late = past.groupby("unique_id").cumcount() >= 55
     farther = [past.assign(z=past["z"].where(~late, value)) for value in (1e3, 1e6)]

@@ -20,10 +20,9 @@ def fitted(panel, series=4, **options):
 
 
 @pytest.mark.parametrize("series", [1, 2, 7])
-def test_another_panel_and_another_number_of_steps(panel, tmp_path, monkeypatch, series):
+def test_another_panel_and_another_number_of_steps(panel, reloaded, monkeypatch, series):
     forecaster = fitted(panel)
-    forecaster.save(str(tmp_path / "first"), overwrite=True)
-    loaded = NeuralForecast.load(str(tmp_path / "first"))
+    loaded = reloaded(forecaster)
     before = {name: weight.clone() for name, weight in loaded.models[0].network.named_parameters()}
     loaded.models[0].finetune(n_series=series, max_steps=3, learning_rate=1e-4)
     steps = []
@@ -37,15 +36,13 @@ def test_another_panel_and_another_number_of_steps(panel, tmp_path, monkeypatch,
         kept = min(4, series) if "channel_" in name else None
         moved = max(moved, float((weight[:kept] - after[name][:kept]).detach().abs().max()))
     assert 0 < moved < 0.1  # it went on from the weights of the file
-    loaded.save(str(tmp_path / "second"), overwrite=True)
-    again = NeuralForecast.load(str(tmp_path / "second"))
+    again = reloaded(loaded)
     assert (again.models[0].n_series, again.models[0].max_steps) == (series, 3)
     pd.testing.assert_frame_equal(again.predict(panel(series)), loaded.predict(panel(series)))
 
 
 def test_steps_may_be_given_to_load(panel, tmp_path):
-    forecaster = fitted(panel)
-    forecaster.save(str(tmp_path / "first"), overwrite=True)
+    fitted(panel).save(str(tmp_path / "first"), overwrite=True)
     loaded = NeuralForecast.load(str(tmp_path / "first"), max_steps=3, n_series=2)
     assert (loaded.models[0].max_steps, loaded.models[0].hparams["n_series"]) == (3, 2)
     loaded.fit(panel(2))

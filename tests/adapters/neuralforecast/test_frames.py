@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MQLoss
+from support.made_up_networks import QUIET
 
 from mvpa_ts.adapters.neuralforecast import MVPA
 
@@ -76,15 +77,13 @@ def test_frames_that_would_be_misread_are_refused(case, panel, tiny, forecaster)
             call(change(frame))
 
 
-def test_dates_that_would_begin_anew_are_named(panel, tiny, forecaster):
+def test_dates_that_would_begin_anew_are_named(panel, tiny, forecaster, fit):
     df = panel(2, rows=40, integer=True)
     df["ds"] = (df["ds"] + 85).astype("int8")  # the last is 124, and the largest number 127
     for frame in (df, pl.from_pandas(df)):
         with pytest.raises(ValueError, match="'ds' of a type that holds those of the forecast, too, got int8 up to 12"):
             forecaster(tiny(2), 1).fit(frame)
-    shorter = forecaster(tiny(2, h=3), 1)
-    shorter.fit(df)
-    assert shorter.predict()["ds"].to_list() == [125, 126, 127] * 2
+    assert fit(tiny(2, h=3), df, 1).predict()["ds"].to_list() == [125, 126, 127] * 2
 
 
 def test_other_tables_are_named(panel, tiny, forecaster):
@@ -112,8 +111,7 @@ def test_other_tables_are_named(panel, tiny, forecaster):
 def test_models_of_the_host_alone_are_left_to_the_host(panel):
     from neuralforecast.models import MLPMultivariate
 
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
-    host = NeuralForecast([MLPMultivariate(h=6, input_size=12, n_series=2, max_steps=1, **quiet)], freq="h")
+    host = NeuralForecast([MLPMultivariate(h=6, input_size=12, n_series=2, max_steps=1, **QUIET)], freq="h")
     with pytest.raises(ValueError, match="could not convert string to float"):
         host.fit(panel(2).assign(note="a"))
 
@@ -155,14 +153,14 @@ def test_effects_refuse_and_take_what_fit_does(panel):
         pd.testing.assert_frame_equal(model.effects(same), model.effects(frame))
 
 
-def test_categories_of_numbers_are_no_numbers(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+def test_categories_of_numbers_are_no_numbers(panel, tiny, forecaster):
     """The host reads their codes: 0, 1, 2 for .1, .2, .3."""
     frame = panel(2).assign(x=lambda df: pd.Categorical(np.arange(len(df)) % 3 / 10))
     with pytest.raises(ValueError, match=r"df must hold real numbers in column 'x', got category: take df\['x'\]"):
         forecaster(tiny(2, futr_exog_list=["x"])).fit(frame)
 
 
-def test_infinite_static_numbers_are_named(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+def test_infinite_static_numbers_are_named(panel, tiny, forecaster):
     frame = panel(2)
     static = pd.DataFrame({"unique_id": frame["unique_id"].unique(), "size": [1.0, np.inf]})
     with pytest.raises(ValueError, match="static_df must hold finite numbers, got inf in column 'size' of series"):
@@ -172,12 +170,12 @@ def test_infinite_static_numbers_are_named(panel: Callable, tiny: Callable, fore
 @pytest.mark.parametrize(
     "option", [{"step_size": 0}, {"step_size": 1.5}, {"n_windows": 0}, {"val_size": -5}, {"test_size": "6"}]
 )
-def test_windows_are_counted(option: dict[str, Any], panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+def test_windows_are_counted(option, panel, tiny, forecaster):
     with pytest.raises(ValueError, match=f"{next(iter(option))} must be a whole number of at least [01], got"):
         forecaster(tiny(2)).cross_validation(panel(2), **option)
 
 
-def test_unknown_options_are_named(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+def test_unknown_options_are_named(panel, tiny, forecaster):
     host, frame = forecaster(tiny(2)), panel(2)
     with pytest.raises(TypeError, match=r"cross_validation has no option 'nwindows': did you mean 'n_windows'?"):
         host.cross_validation(frame, nwindows=2)
@@ -193,10 +191,8 @@ def test_unknown_options_are_named(panel: Callable, tiny: Callable, forecaster: 
     pd.testing.assert_frame_equal(host.predict(pin_memory=False, random_seed=1), host.predict())
 
 
-def test_what_leaves_no_memory_is_refused(panel: Callable, forecaster: Callable) -> None:
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
-    host = forecaster(MVPA.from_pretrained("small", h=6, loss=MQLoss(level=[80]), **quiet))
-    host.fit(panel(2))
+def test_what_leaves_no_memory_is_refused(panel, fit):
+    host = fit(MVPA.from_pretrained("small", h=6, loss=MQLoss(level=[80]), **QUIET), panel(2))
     for df, series in ((None, 2), (panel(3), 3)):
         with pytest.raises(ValueError, match=f"n_paths .* got {10**12}, which needs {series * 600_000} GB of memory"):
             host.simulate(df, n_paths=10**12)
@@ -205,7 +201,7 @@ def test_what_leaves_no_memory_is_refused(panel: Callable, forecaster: Callable)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_empty_cells_and_other_moments_are_named(library: str, panel: Callable, tiny: Callable) -> None:
+def test_empty_cells_and_other_moments_are_named(library, panel, tiny):
     frame = panel(2).assign(x=1.0)
     given: Callable = pl.from_pandas if library == "polars" else lambda df: df
     host = NeuralForecast([tiny(2, futr_exog_list=["x"])], freq="1h" if library == "polars" else "h")
@@ -234,7 +230,7 @@ def test_empty_cells_and_other_moments_are_named(library: str, panel: Callable, 
             host.predict(futr_df=given(ahead.assign(x=unknown)).with_columns(pl.col("x").fill_null(np.nan)))
 
 
-def test_val_df_in_another_zone_is_named(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+def test_val_df_in_another_zone_is_named(panel, tiny, forecaster):
     frame = panel(2)
     later = frame.groupby("unique_id").tail(6)
     zoned = later.assign(ds=later["ds"].dt.tz_localize("UTC"))
@@ -243,13 +239,12 @@ def test_val_df_in_another_zone_is_named(panel: Callable, tiny: Callable, foreca
 
 
 @pytest.mark.parametrize("kind", [pl.String, pl.Categorical, pl.Enum(["red", "blue", "green"])])
-def test_text_categories_of_polars_are_those_of_pandas(kind: Any, panel: Callable, tiny: Callable) -> None:
+def test_text_categories_of_polars_are_those_of_pandas(kind, panel, tiny, fit):
     frame = panel(2).assign(c=lambda df: np.array(["red", "blue", "green"])[df.index % 3])
     options = {"futr_exog_list": ["c"], "cat_exog_list": ["c"], "categorical_cardinalities": {"c": 3}}
     forecasts = []
     for freq, given in (("h", frame), ("1h", pl.from_pandas(frame).with_columns(pl.col("c").cast(kind)))):
-        host = NeuralForecast([tiny(2, **options)], freq=freq)
-        host.fit(given)
+        host = fit(tiny(2, **options), given, freq)
         ahead = host.make_future_dataframe()
         text = pl.lit("red", dtype=kind)
         ahead = ahead.assign(c="red") if freq == "h" else ahead.with_columns(c=text)
@@ -257,7 +252,7 @@ def test_text_categories_of_polars_are_those_of_pandas(kind: Any, panel: Callabl
     np.testing.assert_array_equal(*forecasts)
 
 
-def test_sizes_of_categories_are_asked_for(panel: Callable, tiny: Callable, forecaster: Callable) -> None:
+def test_sizes_of_categories_are_asked_for(panel, tiny, forecaster):
     options: dict[str, Any] = {"futr_exog_list": ["c"], "cat_exog_list": ["c"]}
     for sizes in (None, {}, {"c": 0}, {"c": "3"}, {"c": ["a", "b"]}, 3):
         with pytest.raises(ValueError, match="categorical_cardinalities must"):
@@ -273,7 +268,7 @@ def test_sizes_of_categories_are_asked_for(panel: Callable, tiny: Callable, fore
 
 
 @pytest.mark.parametrize("freq", [None, "month", pd.Timedelta("1h"), 1.5, "0h", "-1h", "LWOM-FRI"])
-def test_a_freq_that_makes_no_dates_is_named_before_the_training(freq: Any, panel: Callable, tiny: Callable) -> None:
+def test_a_freq_that_makes_no_dates_is_named_before_the_training(freq, panel, tiny):
     words = r"freq must be a step of dates of type datetime64.*, got .* such as 'h' or"
     with pytest.raises(ValueError, match=words):
         NeuralForecast([tiny(2)], freq=freq).fit(panel(2))
@@ -282,7 +277,7 @@ def test_a_freq_that_makes_no_dates_is_named_before_the_training(freq: Any, pane
             tiny(2, futr_exog_list=["x"]).effects(panel(2).assign(x=lambda df: np.arange(len(df)) % 7.0), freq=freq)
 
 
-def test_dates_of_pyarrow_are_those_of_numpy(panel: Callable, tiny: Callable) -> None:
+def test_dates_of_pyarrow_are_those_of_numpy(panel, tiny):
     frame, forecasts = panel(2).assign(x=1.0), []
     for kind in ("datetime64[us]", "timestamp[us][pyarrow]"):
         same, host = frame.astype({"ds": kind}), NeuralForecast([tiny(2, futr_exog_list=["x"])], freq="h")
@@ -295,9 +290,7 @@ def test_dates_of_pyarrow_are_those_of_numpy(panel: Callable, tiny: Callable) ->
 
 @pytest.mark.parametrize("kind", ["Float64", "Float32", "Int64", "double[pyarrow]"])
 @pytest.mark.parametrize("maker", ["MVPA", "base"])
-def test_missing_numbers_of_every_type_are_those_of_numpy(
-    maker: str, kind: str, panel: Callable, tiny: Callable
-) -> None:
+def test_missing_numbers_of_every_type_are_those_of_numpy(maker, kind, panel, tiny):
     """The host has no float of pandas' own NA."""
     frame = panel(2).assign(x=lambda df: df.index % 7, z=lambda df: df.index % 5)
     missing = frame.index.isin([5, 17, 80])
@@ -315,14 +308,11 @@ def test_missing_numbers_of_every_type_are_those_of_numpy(
         pd.testing.assert_frame_equal(expected, result, check_dtype=False)
 
 
-def test_nothing_is_printed_between_the_results_of_a_script(
-    panel: Callable, forecaster: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_printed_between_the_results_of_a_script(panel, fit, monkeypatch):
     stream = io.StringIO()  # as a pipe, no terminal
     monkeypatch.setattr(sys, "stdout", stream)
     for piped in (True, False):
         monkeypatch.setattr(sys, "__stdout__", stream if piped else None)  # else as in a notebook
-        host = forecaster(MVPA(h=6, input_size=12, n_series=2, hidden_size=16, max_steps=1, logger=False))
-        host.fit(panel(2))
+        host = fit(MVPA(h=6, input_size=12, n_series=2, hidden_size=16, max_steps=1, logger=False), panel(2))
         host.predict()
         assert (stream.getvalue() == "") == piped

@@ -14,6 +14,7 @@ from neuralforecast.common._base_auto import BaseAuto
 from neuralforecast.common._base_model import BaseModel
 from neuralforecast.models import TSMixerx, iTransformer
 from neuralforecast.tsdataset import TimeSeriesDataModule, TimeSeriesDataset
+from support.made_up_networks import QUIET
 
 from mvpa_ts.adapters.neuralforecast import MVPA
 from mvpa_ts.adapters.neuralforecast.search import _METRICS
@@ -63,12 +64,10 @@ def test_what_a_search_overrides():
     assert re.findall(r'"(\w+)": float\(metrics\["([\w/]+)"\]\)', source) == list(_METRICS.items())
 
 
-def test_load_refuses_what_finetune_takes(panel, tmp_path):
+def test_load_refuses_what_finetune_takes(panel, tmp_path, fit):
     """Once this fails, `MVPA.load` may go."""
-    options = {"max_steps": 1, "enable_progress_bar": False, "logger": False, "enable_model_summary": False}
-    peer = NeuralForecast([iTransformer(6, 12, 4, hidden_size=8, n_heads=2, **options)], freq="h")
-    peer.fit(panel(4))
-    peer.save(str(tmp_path / "saved"))
+    options = {"max_steps": 1, **QUIET}
+    fit(iTransformer(6, 12, 4, hidden_size=8, n_heads=2, **options), panel(4)).save(str(tmp_path / "saved"))
     with pytest.raises(TypeError, match="max_steps"):
         NeuralForecast.load(str(tmp_path / "saved"), max_steps=2)
 
@@ -83,16 +82,15 @@ def test_the_registry_of_saved_models():
     assert core.MODEL_FILENAME_DICT["itransformer"] is iTransformer
 
 
-def test_the_host_still_has_its_traps(panel):
+def test_the_host_still_has_its_traps(panel, fit):
     """Once these fail, the fixes in the adapter may go."""
     data = TimeSeriesDataset.from_df(panel(40))[0]
     loader = TimeSeriesDataModule(data, batch_size=40).train_dataloader()
     levels = next(iter(loader))["temporal"][:, 0].mean(1)
     assert not torch.equal(levels, levels.sort().values), "training batches hold the series in order"
 
-    options = {"max_steps": 1, "enable_progress_bar": False, "logger": False, "enable_model_summary": False}
-    peer = NeuralForecast([iTransformer(6, 12, 4, hidden_size=8, n_heads=2, **options)], freq="h")
-    peer.fit(panel(4))
+    options = {"max_steps": 1, **QUIET}
+    peer = fit(iTransformer(6, 12, 4, hidden_size=8, n_heads=2, **options), panel(4))
     mixed = peer.predict(panel(64)).groupby("unique_id")["iTransformer"].mean()
     assert (mixed - [100.0 * (i + 1) for i in range(64)]).abs().max() > 100, (
         "more series than the batch keep their rows"

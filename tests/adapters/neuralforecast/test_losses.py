@@ -84,16 +84,14 @@ def test_permuting_series_permutes_the_forecast(name, tiny, awaken, two_panels):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_forecasts_keep_each_series_at_its_level(name, tiny, panel, forecaster):
+def test_forecasts_keep_each_series_at_its_level(name, tiny, panel, fit):
     frame = panel(4)
     if name == "Bernoulli":
         frame["y"] = (frame["y"] % 2 > 1) * 1.0
     elif name in DISTRIBUTIONS:
         frame["y"] = frame["y"].round()
     model = tiny(loss=LOSSES[name](), max_steps=3, learning_rate=1e-2)
-    fitted = forecaster(model)
-    fitted.fit(frame, val_size=6)
-    forecast = fitted.predict().set_index("unique_id").drop(columns="ds")
+    forecast = fit(model, frame, val_size=6).predict().set_index("unique_id").drop(columns="ds")
     assert np.isfinite(forecast.to_numpy()).all()
     if name in UNSCALED:
         assert forecast.to_numpy().min() >= 0
@@ -111,14 +109,13 @@ def test_forecasts_keep_each_series_at_its_level(name, tiny, panel, forecaster):
     [("Poisson", -1), ("NegativeBinomial", 1), ("NegativeBinomial", -1), ("Tweedie", -1), ("PMM", -1), ("NBMM", 1),
      ("NBMM", -1)],
 )  # fmt: skip
-def test_counts_of_any_level_are_forecast_near_their_level(name, slope, tiny, panel, forecaster):
+def test_counts_of_any_level_are_forecast_near_their_level(name, slope, tiny, panel, fit):
     frame = panel(2, rows=80)
     steps = np.tile(np.linspace(-1, 1, 80), 2) * slope
     level = np.where(frame["unique_id"] == "s00", 1000, 8)
     frame["y"] = np.random.default_rng(0).poisson(level * (1 + 0.6 * steps))
     model = tiny(2, loss=DISTRIBUTIONS[name](), max_steps=50, learning_rate=3e-2, encoder_layers=1)
-    fitted = forecaster(model)
-    fitted.fit(frame)
+    fitted = fit(model, frame)
     last = frame.groupby("unique_id")["y"].apply(lambda values: values.tail(6).mean())
     forecast = fitted.predict().groupby("unique_id")["MVPA"].mean()
     np.testing.assert_allclose(forecast, last, rtol=0.45)

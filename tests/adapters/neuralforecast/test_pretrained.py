@@ -46,7 +46,7 @@ def test_forecasts_are_those_of_the_network(series):
     np.testing.assert_allclose(np.sort(got, 2), expected.numpy(), rtol=1e-3, atol=1e-3)
 
 
-def test_the_season_is_that_of_freq_unless_it_is_told(tmp_path):
+def test_the_season_is_that_of_freq_unless_it_is_told(reloaded):
     df = panel(2, steps=40)
     x = torch.tensor(df["y"].to_numpy().reshape(2, -1).T, dtype=torch.float32)[None]
 
@@ -58,8 +58,7 @@ def test_the_season_is_that_of_freq_unless_it_is_told(tmp_path):
     for options, season in (({}, 7), ({"season": 30}, 30), ({"season": 0}, 0)):
         forecaster = fitted(df, h=5, **options)
         np.testing.assert_allclose(forecaster.predict().iloc[:, 2], expected(season), rtol=1e-3, atol=1e-3)
-        forecaster.save(str(tmp_path / "model"), overwrite=True)
-        loaded = NeuralForecast.load(str(tmp_path / "model"))
+        loaded = reloaded(forecaster)
         np.testing.assert_allclose(loaded.predict(df).iloc[:, 2], expected(season), rtol=1e-3, atol=1e-3)
     for season in (2.5, "7"):
         with pytest.raises(ValueError, match="season must be a whole number of steps, 0 for none, or None, got"):
@@ -78,14 +77,12 @@ def test_missing_rows_are_masked():
     assert np.isfinite(fitted(df, h=7).predict().iloc[:, 2]).all()
 
 
-def test_training_changes_the_forecast_and_is_saved(tmp_path):
+def test_training_changes_the_forecast_and_is_saved(reloaded):
     df = panel(4)
     trained = fitted(df, h=6, max_steps=3, learning_rate=1e-3)
     forecast = trained.predict()
     assert not np.allclose(forecast.iloc[:, 2], fitted(df, h=6).predict().iloc[:, 2])
-    trained.save(str(tmp_path / "model"), overwrite=True)
-    loaded = NeuralForecast.load(str(tmp_path / "model"))
-    pd.testing.assert_frame_equal(loaded.predict(df), trained.predict(df))
+    pd.testing.assert_frame_equal(reloaded(trained).predict(df), trained.predict(df))
 
 
 def test_a_trained_model_from_files_is_trained_on_with_another_number_of_series(tmp_path):
@@ -118,8 +115,9 @@ def test_one_quantile(loss):
 
 
 def test_what_does_not_fit():
-    with pytest.raises(ValueError, match="loss must be a point loss"):
-        MVPA.from_pretrained("base", h=3, loss=DistributionLoss("Normal"))
+    for loss in (DistributionLoss("Normal"), IQLoss()):  # the second draws its quantile
+        with pytest.raises(ValueError, match=f"loss must be a point loss .* got {type(loss).__name__}"):
+            MVPA.from_pretrained("base", h=3, loss=loss)
     with pytest.raises(ValueError, match="stat_exog_list must be left out: a pretrained forecaster"):
         MVPA.from_pretrained("base", h=3, stat_exog_list=["area"])
     with pytest.raises(FileNotFoundError, match="no pretrained forecaster 'large': take 'base' or 'small', which"):
@@ -245,7 +243,7 @@ def test_forecasts_have_the_unit_of_the_series(steps):
 
 
 @pytest.mark.parametrize("covariate_too", [False, True])
-def test_covariates_of_missing_rows_are_read_where_they_are_given(covariate_too):
+def test_covariates_of_missing_rows_are_read_where_they_are_given(covariate_too, fit):
     draws, steps = np.random.default_rng(0), np.arange(112)
     temperature = np.sin(steps / 5)
     y = 10.0 + 3.0 * temperature[:100] + draws.normal(0.0, 0.3, 100)
@@ -255,9 +253,7 @@ def test_covariates_of_missing_rows_are_read_where_they_are_given(covariate_too)
     rows = pd.DataFrame({"unique_id": "a", "ds": times, "temperature": known})
     past = rows[:100].assign(y=np.where(gap[:100], 1e6, y), available_mask=(~gap[:100]).astype(float))
     model = MVPA.from_pretrained("base", h=12, futr_exog_list=["temperature"], loss=MQLoss(level=[80]), alias="M")
-    host = NeuralForecast([model], freq="h")
-    host.fit(past)
-    found = host.predict(futr_df=rows[100:])[["M-lo-80", "M-median", "M-hi-80"]].to_numpy()
+    found = fit(model, past).predict(futr_df=rows[100:])[["M-lo-80", "M-median", "M-hi-80"]].to_numpy()
     x, future = torch.tensor(y, dtype=torch.float32)[None, :, None], torch.tensor(known, dtype=torch.float32)
     expected = forecast_quantiles(
         load_base("base"), x, torch.tensor(~gap[:100])[None, :, None], horizon=12, levels=(0.1, 0.5, 0.9), season=168,
@@ -312,11 +308,9 @@ def _forecast_of(rows: pd.DataFrame, batch: int) -> pd.DataFrame:
     return forecast
 
 
-def test_a_forecast_leaves_no_folder(tmp_path, monkeypatch):
+def test_a_forecast_leaves_no_folder(tmp_path, monkeypatch, fit):
     monkeypatch.chdir(tmp_path)
-    forecaster = NeuralForecast([MVPA.from_pretrained("base", h=4)], freq="D")
-    forecaster.fit(panel(2))
-    forecaster.predict()
+    fit(MVPA.from_pretrained("base", h=4), panel(2), "D").predict()
     assert not list(tmp_path.iterdir())
 
 
@@ -340,7 +334,7 @@ def test_windows_before_the_first_row_are_refused():
 
 
 @pytest.mark.parametrize("series", [["s000", "s001", "s002"], ["s002", "s000", "s001"]])
-def test_future_rows_are_those_of_their_series_whatever_the_order_of_ids(series):
+def test_future_rows_are_those_of_their_series_whatever_the_order_of_ids(series, fit):
     """Categories have an order of their own; the host lays rows side by side by their place alone."""
     df = panel(3, steps=64)
     df["price"] = np.random.default_rng(1).normal(size=len(df))
@@ -349,19 +343,17 @@ def test_future_rows_are_those_of_their_series_whatever_the_order_of_ids(series)
     tables = []
     for ids in (past["unique_id"], pd.Categorical(past["unique_id"], categories=series)):
         model = MVPA.from_pretrained("base", h=4, futr_exog_list=["price"], **QUIET)
-        host = NeuralForecast([model], freq="D", local_scaler_type="standard")
-        host.fit(past.assign(unique_id=ids))
+        host = fit(model, past.assign(unique_id=ids), "D", local_scaler_type="standard")
         tables.append(host.predict(futr_df=ahead).astype({"unique_id": str}).sort_values(["unique_id", "ds"]))
     np.testing.assert_allclose(tables[1].iloc[:, 2], tables[0].iloc[:, 2], rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["s001", "s000"]), pl.Int16, pl.UInt64])
-def test_ids_of_every_type_of_polars_are_saved(kind, tmp_path):
+def test_ids_of_every_type_of_polars_are_saved(kind, tmp_path, fit):
     name = pl.col("unique_id")
     text = name if kind == pl.Categorical or isinstance(kind, pl.Enum) else name.str.slice(1)
     df = pl.from_pandas(panel(2)).with_columns(text.cast(kind))
-    host = NeuralForecast([MVPA.from_pretrained("base", h=4, **QUIET)], freq="1d")
-    host.fit(df)
+    host = fit(MVPA.from_pretrained("base", h=4, **QUIET), df, "1d")
     host.save(str(tmp_path / "model"))
     assert host.uids.dtype == kind
     expected, loaded = host.predict(), NeuralForecast.load(str(tmp_path / "model")).predict()
@@ -378,11 +370,6 @@ def test_a_loss_of_squares_gives_the_mean(loss):
     assert np.exp(3.5) * 0.8 < mean < np.exp(3.5) * 1.1  # of a log-normal distribution
 
 
-def test_a_loss_that_draws_its_quantile_is_refused():
-    with pytest.raises(ValueError, match=r"loss must be a point loss .* got IQLoss"):
-        MVPA.from_pretrained("base", h=2, loss=IQLoss())
-
-
 def test_bounds_in_other_units_are_refused():
     model = MVPA.from_pretrained("base", h=2, bounded=(0, None), **QUIET)
     with pytest.raises(ValueError, match=r"bounded \(\(0, None\)\) is in units of y, and local_scaler_type"):
@@ -394,7 +381,7 @@ def test_a_pickled_forecaster_forecasts_the_same():
     pd.testing.assert_frame_equal(pickle.loads(pickle.dumps(forecaster)).predict(), forecaster.predict())
 
 
-def test_categories_take_their_share_of_the_effects():
+def test_categories_take_their_share_of_the_effects(fit):
     draws = np.random.default_rng(0)
     code = draws.integers(0, 3, 300)
     sales = panel(1, steps=300).assign(
@@ -408,8 +395,7 @@ def test_categories_take_their_share_of_the_effects():
     assert effects.to_dict() == pytest.approx({"x": 0.0, "kind=b": 10.0, "kind=c": 20.0}, abs=0.5)
     with pytest.raises(ValueError, match=r"df must have the columns of .* covariates, got none of \['kind'\]"):
         model.effects(sales.drop(columns="kind"))
-    forecaster = NeuralForecast([model], freq="D")
-    forecaster.fit(sales[:-12])
+    forecaster = fit(model, sales[:-12], "D")
     forecast = forecaster.predict(futr_df=sales[-12:].drop(columns="y")).iloc[:, 2].to_numpy()
     assert np.abs(forecast - sales["y"][-12:]).mean() < 2.0
 

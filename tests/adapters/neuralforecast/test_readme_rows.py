@@ -108,35 +108,20 @@ def test_first_steps_are_those_of_the_core(row, monkeypatch):
     compare_first_steps(ForecastingNetwork(config), training, in_host(config, training), frame, monkeypatch)
 
 
-@pytest.mark.parametrize(
-    ("option", "options"),
-    [
-        ("ridge", {"training": {"ridge": 1.0}}),
-        ("frequency_weight", {"training": {"frequency_weight": 1.0}}),
-        ('normalise="reverting"', {"network": {"normalise": "reverting"}}),
-    ],
-)
-def test_options_in_units_of_the_series_refuse_a_scaler(option, options):
-    with pytest.raises(ValueError, match=f"{option} needs windows in the units of the series"):
-        MVPA(h=2, input_size=4, n_series=2, scaler_type="standard", **options)
-
-
 @pytest.mark.parametrize("loss", [MAE(), MQLoss(level=[80])])
-def test_closed_form_start_is_where_training_begins(loss):
+def test_closed_form_start_is_where_training_begins(loss, fit):
     """A regression has the answer before the first step: a wave is forecast without training."""
     steps = np.arange(300)
     frame = long_panel(np.stack([np.sin(2 * np.pi * (steps + i) / 12) for i in range(2)], axis=1))
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
     errors = []
     for ridge in (None, 1e-4):
         model = MVPA(
             h=12, input_size=24, n_series=2, max_steps=1, learning_rate=1e-9, loss=loss,
             training={"ridge": ridge, "linear_learning_rate": 1e-9},
             # Else the regressions inside the window would forecast the wave before training, too.
-            network={"regressions": ridge is not None}, **quiet,
+            network={"regressions": ridge is not None}, **QUIET,
         )  # fmt: skip
-        host = NeuralForecast(models=[model], freq=1)
-        host.fit(frame[frame["ds"] < frame["ds"].max() - 11])
+        host = fit(model, frame[frame["ds"] < frame["ds"].max() - 11], 1)
         forecast = host.predict().merge(frame, on=["unique_id", "ds"])
         name = next(column for column in forecast.columns if column.startswith("MVPA") and "lo" not in column)
         errors.append((forecast[name] - forecast["y"]).abs().mean())

@@ -21,11 +21,6 @@ def fixed(trial: Any) -> dict[str, Any]:
     return FIXED
 
 
-@pytest.fixture(autouse=True)
-def _quiet_optuna() -> None:
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-
-
 @pytest.fixture
 def search(panel: Callable, forecaster: Callable) -> Callable[..., Any]:
     """Search on 3 series of 60 rows; gives the fitted forecaster."""

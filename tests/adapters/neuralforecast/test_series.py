@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import DistributionLoss
+from support.made_up_networks import QUIET
 
-from mvpa_ts.adapters.neuralforecast import MVPA, AutoMVPA
+from mvpa_ts.adapters.neuralforecast import AutoMVPA
 from mvpa_ts.adapters.neuralforecast.base_model import SERIES, FittedSeries
 from mvpa_ts.forecasting import ForecastingConfig
 from mvpa_ts.forecasting.channel_order import correlation_order
@@ -22,22 +22,8 @@ def shaft(names: list[Any] = NAMES, spacing: float = 1.0) -> dict[Any, float]:
     return {name: spacing * place for place, name in enumerate(names)}
 
 
-def told(model: MVPA) -> list[dict[str, torch.Tensor]]:
-    """Notes what the network is told of series in each call."""
-    calls: list[dict[str, torch.Tensor]] = []
-    forward = model.network.forward
-
-    def noted(x: torch.Tensor, *rest: Any, **inputs: Any) -> torch.Tensor:
-        calls.append({"x": x, **inputs})
-        output: torch.Tensor = forward(x, *rest, **inputs)
-        return output
-
-    model.network.forward = noted  # type: ignore[method-assign]
-    return calls
-
-
 @pytest.mark.parametrize("kind", ["dict", "pandas", "polars", "two coordinates"])
-def test_positions_of_any_kind_reach_the_series_they_name(kind, tiny, panel, forecaster):
+def test_positions_of_any_kind_reach_the_series_they_name(told, kind, tiny, panel, forecaster):
     given: Any = shaft()
     if kind == "pandas":
         given = pd.DataFrame({"unique_id": NAMES, "mm": range(4)})
@@ -55,12 +41,10 @@ def test_positions_of_any_kind_reach_the_series_they_name(kind, tiny, panel, for
         assert (places.diff() > 0).all()  # one coordinate orders the series for attention too
 
 
-def test_positions_are_saved_and_another_panel_gets_its_own(tiny, panel, forecaster, awaken, tmp_path):
-    fitted = forecaster(tiny(channel_positions=shaft()))
-    fitted.fit(panel(4, names=NAMES))
+def test_positions_are_saved_and_another_panel_gets_its_own(tiny, panel, fit, awaken, reloaded):
+    fitted = fit(tiny(channel_positions=shaft()), panel(4, names=NAMES))
     awaken(fitted.models[0], 0.3)
-    fitted.save(str(tmp_path / "saved"), save_dataset=False)
-    loaded = NeuralForecast.load(str(tmp_path / "saved"))
+    loaded = reloaded(fitted, save_dataset=False)
     here = panel(4, names=NAMES)
     pd.testing.assert_frame_equal(loaded.predict(here), fitted.predict(here))
 
@@ -79,14 +63,11 @@ def test_positions_are_saved_and_another_panel_gets_its_own(tiny, panel, forecas
 
     loaded.models[0].finetune(n_series=3, max_steps=1)
     loaded.fit(other)
-    loaded.save(str(tmp_path / "next"), save_dataset=False)
-    again = NeuralForecast.load(str(tmp_path / "next"))
-    pd.testing.assert_frame_equal(again.predict(other), loaded.predict(other))
+    pd.testing.assert_frame_equal(reloaded(loaded, save_dataset=False).predict(other), loaded.predict(other))
 
 
-def test_a_part_of_the_series_with_positions_is_enough(tiny, panel, forecaster):
-    fitted = forecaster(tiny(2, channel_positions={**shaft(), 5: 9.0}))
-    fitted.fit(panel(2, names=["a", "b"]))
+def test_a_part_of_the_series_with_positions_is_enough(tiny, panel, fit):
+    fitted = fit(tiny(2, channel_positions={**shaft(), 5: 9.0}), panel(2, names=["a", "b"]))
     assert len(fitted.predict(panel(4, names=NAMES))) == 24
 
 
@@ -126,13 +107,6 @@ def test_what_compares_all_pairs_takes_a_window_over_few_series_only(option, tin
         tiny(17, **options)
 
 
-def test_options_need_the_heads_of_the_linear_path(tiny):
-    with pytest.raises(ValueError, match="channel_positions needs mixing_heads of at least 1"):
-        tiny(network={"mixing_heads": 0}, channel_positions=shaft())
-    with pytest.raises(ValueError, match="vectors needs mixing_heads of at least 1"):
-        tiny(network={"mixing_heads": 0, "per_channel": ["vectors"]})
-
-
 def shuffled_waves(count: int = 6, rows: int = 90, prefix: str = "s") -> pd.DataFrame:
     """A walk passes along series whose order by name is not the order of their places."""
     source = np.random.default_rng(0).standard_normal(rows + 3 * count).cumsum()
@@ -144,18 +118,16 @@ def shuffled_waves(count: int = 6, rows: int = 90, prefix: str = "s") -> pd.Data
     ).reset_index(drop=True)
 
 
-def test_order_by_correlation_is_that_of_the_training_rows(tiny, forecaster, awaken, tmp_path):
+def test_order_by_correlation_is_that_of_the_training_rows(told, tiny, fit, awaken, reloaded):
     frame = shuffled_waves()
     values = frame.pivot(index="ds", columns="unique_id", values="y")
     expected = correlation_order(values.iloc[:-12].to_numpy())
     assert expected != correlation_order(values.iloc[-30:].to_numpy())  # which the look-back alone would give
     spoilt = frame.assign(y=frame["y"].mask(frame["ds"] >= values.index[-12], 1e3 * np.arange(len(frame)) % 7919))
-    fitted = forecaster(tiny(6, channel_order="correlation"))
-    fitted.fit(spoilt, val_size=12)  # the held-out rows do not count
+    fitted = fit(tiny(6, channel_order="correlation"), spoilt, val_size=12)  # the held-out rows do not count
     model = awaken(fitted.models[0], 0.3)
     assert model._fitted_series.order == expected
-    fitted.save(str(tmp_path / "saved"), save_dataset=False)
-    loaded = NeuralForecast.load(str(tmp_path / "saved"))
+    loaded = reloaded(fitted, save_dataset=False)
     last = frame[frame["ds"] >= values.index[-30]]
     calls = told(loaded.models[0])
     pd.testing.assert_frame_equal(loaded.predict(last), fitted.predict(last))
@@ -185,23 +157,20 @@ def test_order_that_is_wrong(tiny):
 
 
 @pytest.mark.parametrize("option", ["individual", "bounded"])
-def test_what_belongs_to_single_series_is_not_lent_to_others(option, tiny, panel, forecaster, tmp_path):
-    fitted = forecaster(tiny(3, **{option: True}))
-    fitted.fit(panel(3, names=["a", "b", "c"]))
-    fitted.save(str(tmp_path / "saved"), save_dataset=False)
-    loaded = NeuralForecast.load(str(tmp_path / "saved"))
+def test_what_belongs_to_single_series_is_not_lent_to_others(option, tiny, panel, fit, reloaded):
+    fitted = fit(tiny(3, **{option: True}), panel(3, names=["a", "b", "c"]))
+    loaded = reloaded(fitted, save_dataset=False)
     loaded.predict(panel(3, names=["a", "b", "c"]))
     with pytest.raises(ValueError, match=f"{option} keeps the model to the series of its fit, got 'x', 'y', which"):
         loaded.predict(panel(3, names=["a", "x", "y"]))
 
 
-def test_vectors_belong_to_names(tiny, panel, forecaster, awaken, tmp_path):
+def test_vectors_belong_to_names(told, tiny, panel, forecaster, awaken, reloaded):
     fitted = forecaster(tiny(3, network={"per_channel": ["vectors"]}))
     frame = panel(3, names=["a", "b", "c"])
     fitted.fit(frame)
     model = awaken(fitted.models[0], 0.3)
-    fitted.save(str(tmp_path / "saved"), save_dataset=False)
-    loaded = NeuralForecast.load(str(tmp_path / "saved"))
+    loaded = reloaded(fitted, save_dataset=False)
     pd.testing.assert_frame_equal(loaded.predict(frame), fitted.predict(frame))
     calls = told(loaded.models[0])
     loaded.predict(panel(4, names=["0", "c", "a", "z"]))
@@ -217,21 +186,19 @@ def test_vectors_belong_to_names(tiny, panel, forecaster, awaken, tmp_path):
     assert after.shape[0] == model.network.config.channels_with("vectors") == 4
     torch.testing.assert_close(after[[1, 2]], before[[0, 2]])
     torch.testing.assert_close(model.network.mixing.maps.detach(), maps)
-    fitted.save(str(tmp_path / "next"), save_dataset=False)
-    again = NeuralForecast.load(str(tmp_path / "next"))
+    again = reloaded(fitted, save_dataset=False)
     other = panel(4, names=["0", "c", "a", "z"])
     pd.testing.assert_frame_equal(again.predict(other), fitted.predict(other))
 
 
-def test_weights_of_covariates_belong_to_names(tiny, panel, forecaster):
+def test_weights_of_covariates_belong_to_names(tiny, panel, fit):
     """They follow their series to another panel."""
 
     def driven(*names: str) -> pd.DataFrame:
         frame = panel(len(names), names=list(names))
         return frame.assign(driver=np.sin(frame.groupby("unique_id").cumcount()))
 
-    fitted = forecaster(tiny(3, hist_exog_list=["driver"]))
-    fitted.fit(driven("a", "b", "c"))
+    fitted = fit(tiny(3, hist_exog_list=["driver"]), driven("a", "b", "c"))
     model = fitted.models[0]
     before = model.network.features["historic"].channel_weight.detach().clone()
     model.finetune(n_series=2, max_steps=1, learning_rate=1e-12)
@@ -261,22 +228,18 @@ def test_vectors_are_learnt_where_they_pay(count, options, expected, tiny):
 
 
 @pytest.mark.parametrize(("first", "then"), [(1, 3), (3, 1)])
-def test_what_was_chosen_by_default_stays_on_another_panel(first, then, tiny, panel, forecaster, tmp_path):
-    fitted = forecaster(tiny(first))
-    fitted.fit(panel(first))
+def test_what_was_chosen_by_default_stays_on_another_panel(first, then, tiny, panel, fit, reloaded):
+    fitted = fit(tiny(first), panel(first))
     fitted.models[0].finetune(n_series=then, max_steps=1)
     fitted.fit(panel(then))
-    fitted.save(str(tmp_path / "saved"), save_dataset=False)
-    loaded = NeuralForecast.load(str(tmp_path / "saved"))
+    loaded = reloaded(fitted, save_dataset=False)
     assert loaded.models[0].network.config.channels_with("vectors") == (then if first > 1 else None)
     pd.testing.assert_frame_equal(loaded.predict(panel(then)), fitted.predict(panel(then)))
 
 
-def test_vectors_go_by_name_where_no_call_announces_the_panel(tiny, panel, forecaster):
+def test_vectors_go_by_name_where_no_call_announces_the_panel(tiny, panel, fit):
     """As darts calls `forward`: the order of the panel is the host's, attention's is another."""
-    fitted = forecaster(tiny(3, channel_order=["b", "c", "a"]))
-    fitted.fit(panel(3, names=["a", "b", "c"]))
-    model = fitted.models[0]
+    model = fit(tiny(3, channel_order=["b", "c", "a"]), panel(3, names=["a", "b", "c"])).models[0]
     model._view = None
     assert model.view(3, torch.device("cpu")).inputs["series"].tolist() == [1, 2, 0]
     model._book = SeriesBook()
@@ -284,7 +247,7 @@ def test_vectors_go_by_name_where_no_call_announces_the_panel(tiny, panel, forec
 
 
 @pytest.mark.parametrize("host_scaled", [False, True])
-def test_units_are_those_of_the_training_rows(host_scaled, tiny, panel, forecaster):
+def test_units_are_those_of_the_training_rows(told, host_scaled, tiny, panel, forecaster):
     frame = panel(3)
     frame.loc[frame["ds"] >= frame["ds"].unique()[-12], "y"] += 500.0
     options = {"local_scaler_type": "standard"} if host_scaled else {}
@@ -302,7 +265,7 @@ def test_units_are_those_of_the_training_rows(host_scaled, tiny, panel, forecast
         assert 0.0 < calls[-1]["units"][:, 1].max() < 1.0
 
 
-def test_scaled_windows_have_units_of_their_own(tiny, panel, forecaster):
+def test_scaled_windows_have_units_of_their_own(told, tiny, panel, forecaster):
     for options in (
         {"scaler_type": "standard"},
         {"loss": DistributionLoss("Normal")},
@@ -314,7 +277,7 @@ def test_scaled_windows_have_units_of_their_own(tiny, panel, forecaster):
         assert "units" not in calls[-1]
 
 
-def test_constant_and_short_series_have_units_of_their_windows(tiny, panel, forecaster):
+def test_constant_and_short_series_have_units_of_their_windows(told, tiny, panel, forecaster):
     frame = panel(3)
     frame.loc[frame["unique_id"] == "s01", "y"] = 7.0
     fitted = forecaster(tiny(3))
@@ -331,15 +294,13 @@ def test_a_damaged_file_is_named(tiny):
             model.load_state_dict({**model.state_dict(), "_extra_state": torch.tensor(list(text), dtype=torch.uint8)})
 
 
-def test_searches_take_positions_with_any_ids(tmp_path, panel, forecaster):
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+def test_searches_take_positions_with_any_ids(tmp_path, panel, fit):
     names = [10, 9, 11]
     model = AutoMVPA(
         6, 3, num_samples=1, storage=f"sqlite:///{tmp_path}/sweep.sqlite",
-        config=lambda trial: {"input_size": 12, "max_steps": 1, "channel_positions": shaft(names), **quiet},
+        config=lambda trial: {"input_size": 12, "max_steps": 1, "channel_positions": shaft(names), **QUIET},
     )  # fmt: skip
-    fitted = forecaster(model)
-    fitted.fit(panel(3, names=names), val_size=6)
+    fitted = fit(model, panel(3, names=names), val_size=6)
     assert fitted.models[0].model.hparams["channel_positions"] == [[10, [0.0]], [9, [1.0]], [11, [2.0]]]
 
 

@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 from neuralforecast import NeuralForecast
 from neuralforecast.models import NHITS
+from support.made_up_networks import QUIET
 from utilsforecast.preprocessing import fill_gaps
-
-QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
 
 
 @pytest.mark.parametrize(

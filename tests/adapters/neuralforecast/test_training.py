@@ -1,20 +1,12 @@
 """The linear path's own learning rate, under the host's optimisers and schedules."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 import torch
-
-pytest.importorskip("neuralforecast")
 
 
 @pytest.mark.parametrize("optimizer", [None, torch.optim.NAdam])
 @pytest.mark.parametrize("encoder_layers", [0, 1])
-def test_the_linear_path_has_its_own_learning_rate(
-    encoder_layers: int, optimizer: type | None, tiny: Callable, panel: Callable, dataset: Callable
-):
+def test_the_linear_path_has_its_own_learning_rate(encoder_layers, optimizer, tiny, panel, dataset):
     """Adam's first step moves every weight by the learning rate, whatever its gradient."""
 
     def step(rate: float | None) -> tuple[float, float]:
@@ -39,7 +31,7 @@ def test_the_linear_path_has_its_own_learning_rate(
     assert step(None)[0] == pytest.approx(30 * linear, rel=1e-3)
 
 
-def test_the_default_is_one_cycle_of_averaged_weights(tiny: Callable, panel: Callable, dataset: Callable):
+def test_the_default_is_one_cycle_of_averaged_weights(tiny, panel, dataset):
     """Up for a fifth of the steps, then down to nearly nothing; a schedule that the host is told of wins."""
 
     def rates(rows: int = 60, **options) -> list[list[float]]:
@@ -74,9 +66,7 @@ def test_the_default_is_one_cycle_of_averaged_weights(tiny: Callable, panel: Cal
     assert rates(27, num_lr_decays=2, learning_rate=1e-3)[0][0] == pytest.approx(1e-3)
 
 
-def test_heads_that_read_unrelated_series_learn_slowly(
-    tiny: Callable, panel: Callable, dataset: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heads_that_read_unrelated_series_learn_slowly(tiny, panel, dataset, monkeypatch):
     def groups(**options: object) -> list[float]:
         model = tiny(max_steps=1, learning_rate=1e-3, **options)
         model.fit(dataset(panel(4, 60)))
@@ -92,7 +82,7 @@ def test_heads_that_read_unrelated_series_learn_slowly(
     assert len(groups(**constant)) == 2
 
 
-def test_a_schedule_that_undoes_the_linear_paths_rate_is_refused(tiny: Callable, panel: Callable, dataset: Callable):
+def test_a_schedule_that_undoes_the_linear_paths_rate_is_refused(tiny, panel, dataset):
     def fit(max_lr: float | list[float]) -> None:
         schedule = {
             "lr_scheduler": torch.optim.lr_scheduler.OneCycleLR,
@@ -105,7 +95,7 @@ def test_a_schedule_that_undoes_the_linear_paths_rate_is_refused(tiny: Callable,
     fit([0.01, 0.1])
 
 
-def test_a_warm_up_from_zero_keeps_both_rates(tiny: Callable, panel: Callable, dataset: Callable):
+def test_a_warm_up_from_zero_keeps_both_rates(tiny, panel, dataset):
     warm_up = {
         "lr_scheduler": torch.optim.lr_scheduler.LambdaLR,
         "lr_scheduler_kwargs": {"lr_lambda": lambda step: min(1.0, step / 10)},
@@ -115,20 +105,12 @@ def test_a_warm_up_from_zero_keeps_both_rates(tiny: Callable, panel: Callable, d
 
 @pytest.mark.parametrize(("seconds", "said"), [(1.0, True), (1e9, False)])
 def test_a_long_training_says_how_long_it_will_take(
-    seconds: float, said: bool, monkeypatch, recwarn, tiny: Callable, panel: Callable, dataset: Callable
+    seconds, said, monkeypatch, slow_clock, recwarn, tiny, panel, dataset
 ):
-    from mvpa_ts import training
-
-    moments = iter(range(0, 1000, 60))  # a minute between two looks at the clock
-    monkeypatch.setattr(training.time, "perf_counter", lambda: float(next(moments)))
-    monkeypatch.setattr(training, "LONG_TRAINING", seconds)
+    monkeypatch.setattr(slow_clock, "LONG_TRAINING", seconds)
     tiny(max_steps=20).fit(dataset(panel(4)))
-    found = [str(warning.message) for warning in recwarn if "will take some" in str(warning.message)]
-    assert found == (
-        [
-            "training for 20 steps will take some 4 minutes on this machine. Fewer steps (max_steps), fewer windows a "
-            "step (windows_batch_size), or encoder_layers=0, which leaves out the attention, take less"
-        ]
-        if said
-        else []
+    words = (
+        "training for 20 steps will take some 4 minutes on this machine. Fewer steps (max_steps), fewer windows a "
+        "step (windows_batch_size), or encoder_layers=0, which leaves out the attention, take less"
     )
+    assert [str(each.message) for each in recwarn if "will take some" in str(each.message)] == [words] * said

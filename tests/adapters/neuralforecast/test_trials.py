@@ -2,7 +2,6 @@
 
 import importlib.util
 import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,16 +21,6 @@ def worse_and_worse(trial: Any) -> dict[str, Any]:
     number = getattr(trial, "number", 0)
     rate = trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True)
     return {**FIXED, "learning_rate": rate, "training": {"linear_learning_rate": 1e-3 if number == 0 else 500.0}}
-
-
-@pytest.fixture(autouse=True)
-def _quiet_optuna() -> None:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/sweep.sqlite"
 
 
 def states(forecaster: Any) -> list[str]:
@@ -54,9 +43,8 @@ def test_a_trial_that_does_worse_is_pruned_and_counts(url, panel, forecaster):
     assert fitted.models[0].model._training.validated is None
 
 
-def test_nothing_is_pruned_by_default(url, panel, forecaster):
-    fitted = forecaster(AutoMVPA(6, 3, config=worse_and_worse, num_samples=3, storage=url))
-    fitted.fit(panel(3), val_size=6)
+def test_nothing_is_pruned_by_default(url, panel, fit):
+    fitted = fit(AutoMVPA(6, 3, config=worse_and_worse, num_samples=3, storage=url), panel(3), val_size=6)
     assert states(fitted) == ["COMPLETE"] * 3
 
 

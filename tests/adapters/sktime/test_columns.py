@@ -8,7 +8,6 @@ from support.made_up_series import SMALL, changed, fitted, panel, waves
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
 from mvpa_ts.adapters.sktime.columns import book_of
-from mvpa_ts.forecasting import ForecastingConfig
 
 # Columns that differ in nothing but their order, and a network that reads the order.
 STILL = {"dropout": 0.0, "network": {"head_dropout": 0.0}, "max_steps": 20}
@@ -115,15 +114,6 @@ class TestUnseenColumns:
         assert not torch.allclose(network(x, series=torch.tensor([2, 1, 0])), expected)
         again = forecaster.clone().fit(y[["c0", "c2", "new"]], fh=[1, 2, 3])
         assert again._columns.channel_inputs["series"].tolist() == [0, 2, -1]
-
-    def test_vectors_are_learnt_where_they_pay(self, monkeypatch):
-        monkeypatch.setattr(ForecastingConfig, "max_channels", 1)
-        for columns, options, expected in (
-            (2, {}, 2), (1, {}, None), (2, {"mixing_heads": 0}, None), (9, {}, None),
-            (2, {"per_channel": []}, None), (9, {"per_channel": ["vectors"]}, 9),
-        ):  # fmt: skip
-            network = fitted(waves(columns=columns), network=options).fitted_.network
-            assert network.config.channels_with("vectors") == expected, (columns, options)
 
     def test_columns_of_training_keep_their_order(self):
         """A network with parameters of each column finds them again, in whatever order they come."""

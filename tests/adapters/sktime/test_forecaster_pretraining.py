@@ -1,16 +1,9 @@
 """Networks that are trained before fit: by pretrain, or read from files."""
 
-from __future__ import annotations
-
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-
-pytest.importorskip("sktime")
-
 from support.made_up_series import SMALL, fitted, panel, waves, weights
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
@@ -37,17 +30,17 @@ class TestPretraining:
         expected = forecaster.pretrained_.predict(Series(y.to_numpy()))[[0, 4], :, 4]
         np.testing.assert_allclose(found.to_numpy(), expected, rtol=1e-6)
 
-    def test_a_gap_that_is_longer_than_the_horizon_is_said(self):
+    def test_a_gap_that_is_longer_than_the_horizon_is_said(self, recwarn):
         """After as many steps from the last value the network has nothing to fill a gap with."""
         forecaster = MVPAForecaster(**{**SMALL, "max_steps": 1, "input_size": 24})
         for missing in (3, 4):
             y = waves(60)
             y.iloc[-missing:, 1] = np.nan
-            with warnings.catch_warnings(record=True) as said:
-                warnings.simplefilter("always", UserWarning)
-                forecaster.fit(y, fh=[1, 2, 3])
-            words = ["y should lack values in at most the last 3 rows (the largest fh), got more in 'c1'"]
-            assert [str(each.message)[: len(words[0])] for each in said] == words * (missing == 4)
+            recwarn.clear()
+            forecaster.fit(y, fh=[1, 2, 3])
+            said = [str(each.message) for each in recwarn if each.category is UserWarning]
+            words = "y should lack values in at most the last 3 rows (the largest fh), got more in 'c1'"
+            assert [text[: len(words)] for text in said] == [words] * (missing == 4)
 
     def test_a_horizon_that_leaves_no_memory_is_refused(self):
         with pytest.raises(ValueError, match=r"fh must be at most \d+ here, got 1000000000, which needs 20000 GB of"):

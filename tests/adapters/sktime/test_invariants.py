@@ -3,8 +3,6 @@
 import datetime
 import decimal
 import pickle
-import subprocess
-import sys
 import uuid
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from support.library import run_python
 from support.made_up_series import fitted, waves
 
 from mvpa_ts.adapters.sktime import MVPAClassifier, MVPAForecaster
@@ -73,9 +72,7 @@ def test_a_new_process_forecasts_the_same_for_names_of_every_kind(tmp_path):
         forecaster = fitted(y, network={"per_channel": ["vectors"]})
         forecaster.to_files(tmp_path / kind / "files")
         (tmp_path / kind / "y.pickle").write_bytes(pickle.dumps((y, forecaster.predict())))
-    command = [sys.executable, "-P", "-c", _LOAD, str(tmp_path)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr.splitlines()
-    compared = [line for line in said if line.count("|") == 2]
+    compared = [line for line in run_python(_LOAD, tmp_path).stderr.splitlines() if line.count("|") == 2]
     assert compared == [f"{kind}|True|True" for kind in sorted(_NAMES)]
 
 

@@ -1,18 +1,13 @@
 """Every parameter reaches the network or its training."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
-import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-
-pytest.importorskip("sktime")
-
+import torch
 from support.made_up_series import SMALL, fitted, waves
 
 from mvpa_ts.adapters.sktime import MVPAClassifier, MVPAForecaster, MVPARegressor
@@ -75,14 +70,12 @@ def test_every_parameter_arrives(monkeypatch):
     ids=str,
 )
 @pytest.mark.parametrize("way", ["fit", "pretrain"])
-def test_steps_that_a_short_series_lacks_are_said(changes: dict[str, int], said: list[str], way: str):
+def test_steps_that_a_short_series_lacks_are_said(changes, said, way, recwarn):
     y = waves()[:20]
     if way == "pretrain":  # the longest instance counts
         y = pd.concat({"short": y[:10], "long": y})
-    with warnings.catch_warnings(record=True) as shown:
-        warnings.simplefilter("always", UserWarning)
-        getattr(MVPAForecaster(**{**SMALL, **changes}), way)(y, fh=[1, 2])
-    messages = [str(warning.message) for warning in shown if warning.category is UserWarning]
+    getattr(MVPAForecaster(**{**SMALL, **changes}), way)(y, fh=[1, 2])
+    messages = [str(warning.message) for warning in recwarn if warning.category is UserWarning]
     assert len(messages) == len(said)
     assert all(map(re.match, said, messages))
 
@@ -135,37 +128,12 @@ def test_update_keeps_the_scaling_and_trains_gently(monkeypatch):
     assert told["start"].network is forecaster.fitted_.network
 
 
-@pytest.mark.parametrize("pretrained", [None, "base"])
-@pytest.mark.parametrize(("steps", "message"), [(-3, "at least 0, got -3"), (2.5, "a whole number, got 2.5")])
-def test_steps_of_later_training_are_checked_by_fit(steps: float, message: str, pretrained: str | None):
-    with pytest.raises(ValueError, match=f"finetune_steps must be {message}"):
-        MVPAForecaster(pretrained=pretrained, finetune_steps=steps, max_steps=1).fit(waves(), fh=[3])
-
-
-def test_the_rate_of_later_training_is_checked():
-    with pytest.raises(ValueError, match="learning_rate must be positive, got -1"):
-        MVPAForecaster(pretrained="small", finetune_steps=1, learning_rate=-1).fit(waves(), fh=[3])
-
-
 def test_rows_that_a_look_back_lacks_are_said_after_an_update():
     """Rows that the index lacks count too: the last twelve steps have one value."""
     y = waves(columns=1)
     forecaster = MVPAForecaster(**SMALL).fit(y[:40], fh=[1])
     with pytest.warns(UserWarning, match="y should have values in the last 12 rows, .* got 1 in"):
         forecaster.update(y[55:56], update_params=False)
-
-
-@pytest.mark.parametrize("random_state", ["a", -1, 1.5])
-def test_a_random_state_of_a_wrong_kind_is_named(random_state):
-    with pytest.raises(ValueError, match=f"random_state must be None, a whole number .* got {random_state!r}"):
-        MVPAForecaster(max_steps=1, random_state=random_state).fit(waves(), fh=[3])
-
-
-@pytest.mark.parametrize("name", ["individual", "bounded", "normalise"])
-def test_switches_are_true_or_false(name: str):
-    options = {name: "no"} if name in ("individual", "bounded") else {"network": {name: "no"}}
-    with pytest.raises(ValueError, match=f"{name} must be True or False, got 'no'"):
-        MVPAForecaster(**options, max_steps=1).fit(waves(), fh=[3])
 
 
 @pytest.mark.parametrize(
@@ -176,7 +144,7 @@ def test_switches_are_true_or_false(name: str):
         (MVPARegressor, {"tokens": ("network", "tokens"), "patience": ("training", "patience")}),
     ],
 )
-def test_a_name_of_before_says_where_it_went(estimator: type, moved: dict[str, tuple[str, str]]):
+def test_a_name_of_before_says_where_it_went(estimator, moved: dict[str, tuple[str, str]]):
     for name, (group, field) in moved.items():
         message = rf"{name} is no argument of its own: give {group}=\{{\"{field}\": …\}}"
         with pytest.raises(TypeError, match=message):
@@ -203,11 +171,50 @@ def test_options_of_dicts_are_set_one_by_one():
         ({"network": {"dim": 4}}, "network must not hold 'dim': it is the parameter dim"),
         ({"training": {"steps": 4}}, "training must not hold 'steps': it is the parameter max_steps"),
         ({"training": [1]}, "training must be None or a dict of options of ForecasterTraining, got \\[1\\]"),
+        ({"individual": "no"}, "individual must be True or False, got 'no'"),
+        ({"bounded": "no"}, "bounded must be True or False, got 'no'"),
+        ({"network": {"normalise": "no"}}, "normalise must be True or False, got 'no'"),
+        ({"random_state": "a"}, "random_state must be None, a whole number .* got 'a'"),
+        ({"random_state": -1}, "random_state must be None, a whole number .* got -1"),
+        ({"random_state": 1.5}, "random_state must be None, a whole number .* got 1.5"),
+        ({"quantiles": (0.1, 0.9)}, "quantiles must hold 0.5"),
+        ({"quantiles": ()}, "quantiles must be increasing numbers"),
+        ({"quantiles": 0.5}, r"quantiles must be increasing numbers within \(0, 1\), got 0\.5"),
+        ({"input_size": "12"}, "input_size must be a whole number, got '12'"),
+        ({"learning_rate": "1e-3"}, "learning_rate must be positive, got '1e-3'"),
+        ({"training": {"horizon_decay": None}}, "horizon_decay must be at least 0, got None"),
+        ({"training": {"weight_averaging": "no"}}, "weight_averaging must be positive or None, got 'no'"),
+        ({"input_size": 10, "patch_length": 11}, r"patch_length \(11\) must not exceed input_size \(10\)"),
+        ({"sp": 0}, "sp must be at least 1, got 0"),
+        ({"network": {"per_channel": ["cycle"]}}, "cycle in per_channel needs sp, the number of steps in a cycle"),
+        ({"dim": 9}, r"dim \(9\) must be a multiple of num_heads"),
+        ({"training": {"patience": 2}}, "needs a validation_fraction"),
+        ({"max_steps": 0}, "max_steps must be at least 1, got 0"),
+        ({"device": None}, "device must be a name that torch knows, .* got None"),
+        ({"device": "gpu"}, "device must be a name that torch knows, such as 'cpu' or 'cuda', got 'gpu'"),
+        pytest.param(
+            {"device": "cuda"},
+            "device is 'cuda', but torch finds no such device on this machine: set device='cpu'",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU"),
+        ),
+        ({"max_steps": 2.0}, r"max_steps must be a whole number, got 2\.0"),
+        ({"max_steps": None}, "max_steps must be a whole number, got None"),
+        ({"dim": None}, "dim must be a whole number, got None"),
+        # Of later training, checked by fit.
+        ({"finetune_steps": -3}, "finetune_steps must be at least 0, got -3"),
+        ({"finetune_steps": 2.5}, "finetune_steps must be a whole number, got 2.5"),
+        ({"pretrained": "base", "finetune_steps": -3}, "finetune_steps must be at least 0, got -3"),
+        ({"pretrained": "base", "finetune_steps": 2.5}, "finetune_steps must be a whole number, got 2.5"),
     ],
 )
-def test_options_of_dicts_are_checked(options: dict[str, Any], message: str):
+def test_wrong_parameters_are_named_by_fit(options: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message):
-        MVPAForecaster(**options, max_steps=1).fit(waves(), fh=[3])
+        MVPAForecaster(**({"max_steps": 1} | options)).fit(waves(), fh=[3])
+
+
+def test_the_rate_of_later_training_is_checked():
+    with pytest.raises(ValueError, match="learning_rate must be positive, got -1"):
+        MVPAForecaster(pretrained="small", finetune_steps=1, learning_rate=-1).fit(waves(), fh=[3])
 
 
 def test_grids_reach_options_of_dicts():
@@ -220,15 +227,3 @@ def test_grids_reach_options_of_dicts():
     best = search.best_forecaster_
     assert best.fitted_.config.mixing_heads == search.best_params_["network__mixing_heads"]
     assert (best.network["mlp_dim"], best.training) == (8, {"ridge": 1.0})
-
-
-@pytest.mark.parametrize("estimator", [MVPAClassifier, MVPARegressor])
-def test_searches_of_scikit_learn_reach_options_of_dicts(estimator: type):
-    from sklearn.model_selection import GridSearchCV
-
-    X = np.random.default_rng(0).normal(size=(12, 1, 20))
-    y = np.arange(12) % 2 if estimator is MVPAClassifier else np.arange(12.0)
-    small = estimator(dim=4, max_steps=1, kernel_features=0, num_networks=1, validation_fraction=0, random_state=0)
-    grid = {"network__width": [2, 4], "training__batch_size": [3]}
-    search = GridSearchCV(small, grid, cv=2).fit(X, y)
-    assert search.best_estimator_.fitted_.config.width == search.best_params_["network__width"]

@@ -116,13 +116,15 @@ def test_needs_a_network(tmp_path):
 
 @pytest.mark.parametrize("estimator", [MVPARegressor, MVPAClassifier])
 def test_scikit_learn_takes_it(estimator):
-    """Its searches and scores ask for tags, which sktime's estimators lack."""
+    """Its searches and scores ask for tags, which sktime's estimators lack, and reach options of dicts."""
     kind = "regressor" if estimator is MVPARegressor else "classifier"
     assert get_tags(estimator()).estimator_type == kind
     X = np.sin(np.linspace(0.4, 1.6, 12)[:, None, None] * np.arange(20))
     y = np.linspace(0.4, 1.6, 12) if kind == "regressor" else np.arange(12) // 6
     small = estimator(**{**SMALL, "max_steps": 1, "num_networks": 1})
     assert np.isfinite(cross_val_score(small, X, y, cv=2)).all()
-    search = GridSearchCV(small, {"dim": [4, 8]}, cv=2).fit(X, y)
-    assert search.best_params_["dim"] in (4, 8)
+    grid = {"dim": [4, 8], "network__width": [2, 4], "training__batch_size": [3]}
+    search = GridSearchCV(small, grid, cv=2).fit(X, y)
+    config = search.best_estimator_.fitted_.config
+    assert (config.dim, config.width) == (search.best_params_["dim"], search.best_params_["network__width"])
     assert search.predict(X).shape == (12,)

@@ -73,9 +73,11 @@ def check(kernel: Compiled) -> None:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("capability", [slow(80), 90, slow(100)])
-def test_kernels_compile_fit_and_use_tensor_cores(capability, name):
-    (kernel,) = compiled_kernels(SMALL, capability, (name,))
+@pytest.mark.parametrize(
+    ("setting", "capability"), [(SMALL, 90), *(slow(*more) for more in ((SMALL, 80), (SMALL, 100), (WIDE, 90)))]
+)
+def test_kernels_compile_fit_and_use_tensor_cores(setting, capability, name):
+    (kernel,) = compiled_kernels(setting, capability, (name,))
     check(kernel)
 
 
@@ -129,13 +131,6 @@ def test_the_kernel_of_the_score_gradients(setting):
     assert [kernel.arguments["OF_CHANNEL"] for kernel in kernels] == ([True] if setting == WIDE else [False, True])
     for kernel in kernels:
         check(kernel)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", KERNELS)
-def test_wide_heads(name):
-    (kernel,) = compiled_kernels(WIDE, 90, (name,))
-    check(kernel)
 
 
 @pytest.mark.slow

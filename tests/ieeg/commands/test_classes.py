@@ -36,10 +36,7 @@ def write(path: Path, seed: int, states: list[str], *, gap: float = 0.0, annotat
         signal[:, int(onset * RATE) :][:, : 30 * RATE] += 20.0 * filtered / filtered.std()
     # From recording to recording amplifiers differ.
     signal *= rng.uniform(0.7, 1.5)
-    channels = [
-        edfio.EdfSignal(x, RATE, label=f"A{i + 1}", physical_dimension="uV", physical_range=(-500, 500))
-        for i, x in enumerate(signal)
-    ]
+    channels = signals_of(["A1", "A2", "A3", "A4"], signal, RATE, most=500)
     marks = [edfio.EdfAnnotation(onset, 30.0, state.title()) for onset, state in zip(onsets, states, strict=True)]
     edfio.Edf(channels, annotations=marks if annotate else [], data_record_duration=1).write(path)
     return pd.DataFrame({"onset": onsets, "duration": 30.0, "trial_type": states})
@@ -82,7 +79,7 @@ def test_states_are_told_apart_as_band_power_tells_them(lab):
     assert [*events[["onset", "duration", "eventType"]].itertuples(index=False, name=None)] == expected
 
 
-def test_evaluate_scores_as_sklearn_does(lab, tmp_path, capsys):
+def test_evaluate_scores_as_sklearn_does(lab, tmp_path, capsys, fails):
     # A third of the segments is said to be of the next class.
     (results,) = (path.parent for path in (lab / "results").rglob("run.json"))
     found = tmp_path / "found" / "test"
@@ -108,23 +105,21 @@ def test_evaluate_scores_as_sklearn_does(lab, tmp_path, capsys):
     rows = "".join(f"{onset}\t5\t{name}\n" for onset, name in zip(table["onset"], turns, strict=True))
     (tmp_path / "reader").mkdir()
     compare = "evaluate", tmp_path / "found", "-o", tmp_path / "scores", "--reference", tmp_path / "reader"
-    assert run(*compare) == 1
-    assert "reader holds no reference for test: add the missing file test_events.tsv" in capsys.readouterr().err
+    fails("reader holds no reference for test: add the missing file test_events.tsv", *compare)
     (tmp_path / "reader" / "test_events.tsv").write_text(f"onset\tduration\ttrial_type\n{rows}")
     assert run(*compare) == 0
     kappa = metrics.cohen_kappa_score(turns, table[NAMES].idxmax(axis=1))
     assert pd.read_csv(tmp_path / "scores" / "scores.csv")["kappa"][0] == pytest.approx(kappa)
 
 
-def test_detections_that_cannot_be_scored_together_are_named(lab, tmp_path, capsys):
+def test_detections_that_cannot_be_scored_together_are_named(lab, tmp_path, fails):
     shutil.copytree(lab / "results", tmp_path / "found")
+    evaluate = ["evaluate", tmp_path / "found", "-o", tmp_path / "scores"]
     table = tmp_path / "found" / "test" / "probabilities.tsv"
     table.write_text(table.read_text().replace("sleep", "asleep", 1))
-    assert run("evaluate", tmp_path / "found", "-o", tmp_path / "scores") == 1
-    assert f"{table} must have the columns onset, awake, sleep, anaesthesia, stated" in capsys.readouterr().err
+    fails(f"{table} must have the columns onset, awake, sleep, anaesthesia, stated", *evaluate)
     assert run("detect", lab / "other.edf", "--model", "line-length", "-o", tmp_path / "found") == 0
-    assert run("evaluate", tmp_path / "found", "-o", tmp_path / "scores") == 1
-    assert "detections are of awake, sleep, anaesthesia and of seizures: evaluate" in capsys.readouterr().err
+    fails("detections are of awake, sleep, anaesthesia and of seizures: evaluate", *evaluate)
 
 
 def test_results_of_another_recording_are_not_replaced_without_a_word(lab, tmp_path, capsys):
@@ -276,18 +271,17 @@ def test_names_that_are_numbers_marks_of_bad_signal_and_an_earlier_run(lab, tmp_
 
 
 @pytest.mark.parametrize(("column", "factor"), [("onset", 1000), ("duration", RATE)])
-def test_spans_of_classes_in_another_unit_are_refused(lab, tmp_path, capsys, column, factor):
+def test_spans_of_classes_in_another_unit_are_refused(lab, tmp_path, fails, column, factor):
     table = write(tmp_path / "night.edf", 4, NAMES, annotate=False)
     table[column] *= factor
     table.to_csv(tmp_path / "night_events.tsv", sep="\t", index=False)
     command = "detect", tmp_path / "night.edf", "--model", lab / "run" / "classes.json", "-o", tmp_path / "results"
-    assert run(*command) == 1
-    assert f"night_events.tsv: a class has the {column}" in capsys.readouterr().err
+    fails(f"night_events.tsv: a class has the {column}", *command)
     with pytest.warns(UserWarning, match=r"outside of the recording of 90 s label nothing, and are left out: 2$"):
         class_spans([(90, 5, "sleep"), (-9, 9, "sleep"), (85, 10, "sleep")], ["sleep"], "night", 90.0)
 
 
-def test_a_rhythm_of_all_channels_needs_another_reference_which_the_file_keeps(tmp_path, capsys):
+def test_a_rhythm_of_all_channels_needs_another_reference_which_the_file_keeps(tmp_path, capsys, fails):
     """A median reference takes away what all channels share; 20 Hz against noise, as the states here are made."""
     for seed, name in enumerate(("train", "test")):
         rng = np.random.default_rng(seed)
@@ -310,5 +304,4 @@ def test_a_rhythm_of_all_channels_needs_another_reference_which_the_file_keeps(t
     assert finetune(tmp_path / "bad", ["rest", "beta"], files, "--preprocessing", '{"sfreq": 256}') == 1
     assert "preprocessing.sfreq must be 512 Hz" in capsys.readouterr().err
     model.write_text(model.read_text().replace("reference", "referent"))
-    assert run(*arguments) == 1
-    assert "preprocessing has no field referent" in capsys.readouterr().err
+    fails("preprocessing has no field referent", *arguments)

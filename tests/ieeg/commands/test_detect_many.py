@@ -49,10 +49,8 @@ def expected(recordings, model_folder, tmp_path_factory):
     return folder
 
 
-def test_files_are_counted(recordings, model_folder, expected, tmp_path, capsys):
-    assert run("detect", recordings, "-o", tmp_path, "--model", model_folder) == 1
-    error = capsys.readouterr().err
-    assert "file 1 of 4: S0.edf" in error
+def test_files_are_counted(recordings, model_folder, expected, tmp_path, fails):
+    error = fails("file 1 of 4: S0.edf", "detect", recordings, "-o", tmp_path, "--model", model_folder)
     assert "file 4 of 4: bad.edf" in error
     assert "1 of 4 recordings failed: bad.edf" in error
     assert_same(tmp_path, expected)
@@ -140,17 +138,16 @@ class TestCluster:
             assert (stores / name / RUN).is_file()
 
     @pytest.mark.slow  # a cluster of processes, 12 s; in small: test_warnings_are_one_line
-    def test_warnings_reach_the_one_who_asked(self, model_folder, tmp_path):
+    def test_warnings_reach_the_one_who_asked(self, detect, tmp_path):
         distributed = pytest.importorskip("distributed")
         signal = edfio.EdfSignal(recording("S1", 1, 2, 1).read(0, 5120)[0], 512.0, label="A1", physical_dimension="uV")
         edfio.Edf([signal], annotations=[edfio.EdfAnnotation(3.0, None, "SZ")]).write(tmp_path / "x.edf")
-        options = [tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder]
         with distributed.LocalCluster(1, processes=True, threads_per_worker=1, dashboard_address=None) as cluster:
-            arguments = ["detect", *options, "--scheduler", cluster.scheduler_address]
+            arguments = [*detect(tmp_path / "x.edf"), "--scheduler", cluster.scheduler_address]
             with pytest.warns(UserWarning, match="without an end .* from 3 s on"):
                 assert main([str(argument) for argument in arguments]) == 0
 
-    def test_no_cluster_answers(self, recordings, model_folder, tmp_path, capsys, monkeypatch):
+    def test_no_cluster_answers(self, recordings, model_folder, tmp_path, fails, monkeypatch):
         distributed = pytest.importorskip("distributed")
 
         def absent(address, timeout):
@@ -158,8 +155,7 @@ class TestCluster:
 
         monkeypatch.setattr(distributed, "Client", absent)
         options = ["-o", tmp_path, "--model", model_folder, "--scheduler", "tcp://127.0.0.1:9"]
-        assert run("detect", recordings, *options) == 1
-        assert "no dask.distributed cluster answers at tcp://127.0.0.1:9" in capsys.readouterr().err
+        fails("no dask.distributed cluster answers at tcp://127.0.0.1:9", "detect", recordings, *options)
 
 
 class TestSeveralPaths:
@@ -168,17 +164,14 @@ class TestSeveralPaths:
         assert run("detect", *files, "-o", tmp_path / "out", "--model", model_folder) == 0
         assert_same(tmp_path / "out", expected)
 
-    def test_paths_that_cannot_be_told_apart(self, recordings, model_folder, tmp_path, capsys):
+    def test_paths_that_cannot_be_told_apart(self, recordings, detect, tmp_path, fails):
         twin = tmp_path / "other" / "S1.edf"
         twin.parent.mkdir()
         twin.write_bytes((recordings / "S1.edf").read_bytes())
-        options = ["-o", tmp_path / "out", "--model", model_folder]
-        assert run("detect", recordings / "S1.edf", recordings / ".." / recordings.name / "S1.edf", *options) == 0
+        assert run(*detect(recordings / "S1.edf", recordings / ".." / recordings.name / "S1.edf")) == 0
         shutil.rmtree(tmp_path / "out")
-        assert run("detect", recordings / "S1.edf", twin, *options) == 1
-        assert "would share the folder" in capsys.readouterr().err
-        assert run("detect", recordings / "S1.edf", tmp_path / "nowhere.edf", *options) == 1
-        assert "no file or folder" in capsys.readouterr().err
+        fails("would share the folder", *detect(recordings / "S1.edf", twin))
+        fails("no file or folder", *detect(recordings / "S1.edf", tmp_path / "nowhere.edf"))
         assert not (tmp_path / "out").exists()
 
 
@@ -196,16 +189,16 @@ def test_a_process_that_is_killed_is_named(tmp_path):
 
 
 class TestOneTable:
-    def test_events_of_one_recording(self, recordings, model_folder, expected, tmp_path, capsys):
+    def test_events_of_one_recording(self, recordings, model_folder, expected, tmp_path, fails):
         output = tmp_path / "deep" / "S1.TSV"
         assert run("detect", recordings / "S1.edf", "-o", output, "--model", model_folder) == 0
         assert output.read_text() == (expected / "S1" / EVENTS).read_text()
         assert [path.name for path in output.parent.iterdir()] == ["S1.TSV"]
-        (tmp_path / "of_old.tsv").mkdir()
-        assert run("detect", recordings / "S1.edf", "-o", tmp_path / "of_old.tsv", "--model", model_folder) == 1
-        assert "of_old.tsv is a folder: name a file.tsv" in capsys.readouterr().err
-        assert run("detect", recordings, "-o", output, "--model", model_folder) == 1
-        assert "is a file for the events of one recording" in capsys.readouterr().err
+        old = tmp_path / "of_old.tsv"
+        old.mkdir()
+        single = ["detect", recordings / "S1.edf", "--model", model_folder]
+        fails("of_old.tsv is a folder: name a file.tsv", *single, "-o", old)
+        fails("is a file for the events of one recording", "detect", recordings, "-o", output, "--model", model_folder)
 
 
 class TestAnnotations:
@@ -229,14 +222,13 @@ class TestAnnotations:
             assert run("detect", file, "-o", tmp_path / "out", "--model", model_folder, *options, *words) == 0
             assert set(pd.read_csv(tmp_path / "out" / "x" / REFERENCE, sep="\t")["dateTime"]) == {date}
 
-    def test_a_date_that_is_asked_for_and_not_stated_is_said(self, file, model_folder, tmp_path):
+    def test_a_date_that_is_asked_for_and_not_stated_is_said(self, file, detect):
         content = bytearray(file.read_bytes())
         content[168:184] = b"01.01.8500.00.00"
         content[88:168] = b"Startdate X X X X".ljust(80)
         file.write_bytes(content)
-        words = ["detect", str(file), "-o", str(tmp_path / "out"), "--model", str(model_folder)]
         with pytest.warns(UserWarning, match="x does not state when it began: --clock writes 1900"):
-            assert main([*words, "--clock"]) == 0
+            assert main([*map(str, detect(file)), "--clock"]) == 0
 
     def test_words_that_mean_a_seizure(self, file, model_folder, tmp_path):
         for options, found in (([], False), (["--seizure-words", "Anfall, Ereignis"], True)):
@@ -244,7 +236,7 @@ class TestAnnotations:
             assert run("detect", file, "-o", folder, "--model", model_folder, *options) == 0
             assert (folder / "x" / REFERENCE).is_file() == found
 
-    def test_channels_at_several_rates(self, model_folder, tmp_path, capsys):
+    def test_channels_at_several_rates(self, model_folder, tmp_path, capsys, fails):
         noise = np.random.default_rng(0).normal(0, 50, 20 * 1024)
         slow = signals_of(["A1", "A2"], [noise[::4]] * 2, 256.0)
         fast = signals_of(["B1", "B2", "B3"], [noise] * 3, 1024.0)
@@ -252,34 +244,29 @@ class TestAnnotations:
         options = ["detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder, "--channels", "all"]
         assert run(*options) == 1
         assert re.search(r"of one rate, with --rate 256 in a command; in Python .*from_raw", capsys.readouterr().err)
-        assert run(*options, "--rate", 512) == 1
-        assert "no EEG channel at 512 Hz, it has some at 1024, 256 Hz (--rate)" in capsys.readouterr().err
+        fails("no EEG channel at 512 Hz, it has some at 1024, 256 Hz (--rate)", *options, "--rate", 512)
         assert run(*options, "--rate", 1024) == 0
         stated = json.loads((tmp_path / "out" / "x" / RUN).read_text())
         assert stated["channels"]["used"] == ["B1", "B2", "B3"]
         assert {"A1": "stored at 256 Hz", "A2": "stored at 256 Hz"} in stated["channels"].values()
         assert run(*options[:3], tmp_path / "named", *options[4:-1], "A1,A2") == 0
         assert json.loads((tmp_path / "named" / "x" / RUN).read_text())["channels"]["used"] == ["A1", "A2"]
-        assert run(*options[:3], tmp_path / "pair", *options[4:-1], "A1,B1") == 1
-        assert "with --rate 256 in a command" in capsys.readouterr().err
+        fails("with --rate 256 in a command", *options[:3], tmp_path / "pair", *options[4:-1], "A1,B1")
 
     @pytest.mark.parametrize(("labels", "named"), [(("A1", "A2", "EEG DC1"), "A1,DC1"), (("DC1", "DC2"), "DC2")])
-    def test_a_channel_that_is_named_is_read_whatever_its_name(self, model_folder, tmp_path, capsys, labels, named):
+    def test_a_channel_that_is_named_is_read_whatever_its_name(self, detect, tmp_path, capsys, labels, named):
         noise = np.random.default_rng(0).normal(0, 50, (len(labels), 20 * 512))
         edfio.Edf(signals_of(labels, noise)).write(tmp_path / "x.edf")
-        options = ["detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder]
-        assert run(*options, "--channels", named) == 0, capsys.readouterr().err
+        assert run(*detect(tmp_path / "x.edf"), "--channels", named) == 0, capsys.readouterr().err
         used = json.loads((tmp_path / "out" / "x" / RUN).read_text())["channels"]["used"]
         assert used == [label for label in labels if label.removeprefix("EEG ") in named.split(",")]
         drawn = ["plot", "traces", tmp_path / "x.edf", "-o", tmp_path / "x.svg", "--channels", named, "--offset", 5]
         assert run(*drawn) == 0, capsys.readouterr().err
 
-    def test_a_short_file_is_read_when_asked(self, recordings, model_folder, tmp_path, capsys):
-        options = ["-o", tmp_path, "--model", model_folder]
-        assert run("detect", recordings / "bad.edf", *options) == 1
-        whole = (recordings / "S0.edf").read_bytes()
-        (tmp_path / "short.edf").write_bytes(whole[: len(whole) * 2 // 3])
-        assert run("detect", tmp_path / "short.edf", *options) == 1
-        assert 'add --truncated read in a command, or pass truncated="read" in Python' in capsys.readouterr().err
-        assert run("detect", tmp_path / "short.edf", *options, "--truncated", "read") == 0
-        assert json.loads((tmp_path / "short" / RUN).read_text())["segments"] >= 3
+    def test_a_short_file_is_read_when_asked(self, recordings, detect, tmp_path, fails):
+        fails("bad.edf", *detect(recordings / "bad.edf"))
+        whole, short = (recordings / "S0.edf").read_bytes(), tmp_path / "short.edf"
+        short.write_bytes(whole[: len(whole) * 2 // 3])
+        fails('add --truncated read in a command, or pass truncated="read" in Python', *detect(short))
+        assert run(*detect(short), "--truncated", "read") == 0
+        assert json.loads((tmp_path / "out" / "short" / RUN).read_text())["segments"] >= 3

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.made_up_recordings import run, seeded
+from support.reading import refuses
 
 from mvpa_ts.ieeg import Detector, Preprocessing, Recording, simulate_recording
 from mvpa_ts.ieeg.commands.main import main
@@ -82,16 +83,13 @@ def test_copies_of_a_recording_are_named(results, tmp_path):
 
 def test_what_a_folder_lacks_is_named(results):
     root, _ = results
-    with pytest.raises(FileNotFoundError, match=r"holds no run\.json"):
-        read_detection(root)
-    with pytest.raises(FileNotFoundError, match=r"has no reference_events\.tsv"):
-        read_result(root / "S03_session0")
+    refuses(read_detection, r"holds no run\.json", root, kind=FileNotFoundError)
+    refuses(read_result, r"has no reference_events\.tsv", root / "S03_session0", kind=FileNotFoundError)
 
 
-def test_tables_of_a_cohort(results, tmp_path, capsys):
+def test_tables_of_a_cohort(results, tmp_path, capsys, fails):
     root, made = results
-    assert run("evaluate", root, "-o", tmp_path / "scores") == 1
-    assert "--unannotated seizure-free" in capsys.readouterr().err
+    fails("--unannotated seizure-free", "evaluate", root, "-o", tmp_path / "scores")
     assert run("evaluate", root, "-o", tmp_path / "scores", "--unannotated", "seizure-free", "--mode", "paper") == 0
     assert "4 recordings of 3 subjects; event scores in mode paper" in capsys.readouterr().out
     table = pd.read_csv(tmp_path / "scores" / "subjects.csv").set_index("subject")
@@ -125,31 +123,27 @@ def test_disconnected_time_is_stated_and_not_scored(model, tmp_path):
     assert "1 annotated seizure lies where nothing was scored and counts as missed, unless an event beside" in page
 
 
-def test_reference_from_elsewhere(results, tmp_path, capsys):
+def test_reference_from_elsewhere(results, tmp_path, fails):
     root, made = results
+    words = ["evaluate", root, "-o", tmp_path / "scores", "--reference"]
     for name in made:
         write_events(tmp_path / "truth" / f"{name}_events.tsv", [(30.0, 60.0)], 180.0)
-    assert run("evaluate", root, "-o", tmp_path / "scores", "--reference", tmp_path / "truth") == 0
+    assert run(*words, tmp_path / "truth") == 0
     assert pd.read_csv(tmp_path / "scores" / "subjects.csv")["seizures"].tolist() == [2, 1, 1]
     (tmp_path / "truth" / "S02_session0_events.tsv").unlink()
-    assert run("evaluate", root, "-o", tmp_path / "scores", "--reference", tmp_path / "truth") == 1
-    error = capsys.readouterr().err
+    error = fails("if the recording holds no seizure, pass --unannotated seizure-free", *words, tmp_path / "truth")
     assert "no reference for S02_session0: add the missing file S02_session0_events.tsv or S02_session0.tsv" in error
-    assert "if the recording holds no seizure, pass --unannotated seizure-free" in error
     file = tmp_path / "truth" / "S03_session0_events.tsv"
-    assert run("evaluate", root, "-o", tmp_path / "scores", "--reference", file) == 1
-    assert f"--reference must be a folder with the tables of all recordings, got {file}" in capsys.readouterr().err
+    fails(f"--reference must be a folder with the tables of all recordings, got {file}", *words, file)
     write_events(tmp_path / "samples" / "S02_session0_events.tsv", [(51200.0, 61440.0)], 180.0)
-    options = [root / "S02_session0", "-o", tmp_path / "scores", "--reference", tmp_path / "samples"]
-    assert run("evaluate", *options) == 1
-    assert "The column is likely in milliseconds or samples: convert it to seconds" in capsys.readouterr().err
+    words[1] = root / "S02_session0"
+    fails("The column is likely in milliseconds or samples: convert it to seconds", *words, tmp_path / "samples")
     write_events(tmp_path / "late" / "S02_session0_events.tsv", [(200000.0, 200060.0)], 180.0)
-    options = ["-o", tmp_path / "scores", "--reference", tmp_path / "late"]
     with pytest.warns(UserWarning, match=r"S02_session0_events\.tsv: seizures outside .* lasts 180 s, .* at 200000 s"):
-        assert main([str(option) for option in ["evaluate", root / "S02_session0", *options]]) == 0
+        assert main([*map(str, words), str(tmp_path / "late")]) == 0
 
 
-def test_references_of_one_name_lie_where_the_detections_lie(results, tmp_path, capsys):
+def test_references_of_one_name_lie_where_the_detections_lie(results, tmp_path, capsys, fails):
     for patient, seizures in (("p1", [(30.0, 60.0)]), ("p2", [(20.0, 40.0), (100.0, 120.0)])):
         shutil.copytree(results[0] / "S02_session0", tmp_path / "out" / patient / "night")
         write_events(tmp_path / "truth" / patient / "night_events.tsv", seizures, 180.0)
@@ -159,17 +153,14 @@ def test_references_of_one_name_lie_where_the_detections_lie(results, tmp_path, 
     assert pd.read_csv(tmp_path / "scores" / "subjects.csv")["seizures"].tolist() == [3]
     told = "3 seizures are annotated; in the scores of events seizures less than 90 s apart count as one"
     assert told in capsys.readouterr().out
-    assert run("evaluate", tmp_path / "out" / "p1", *options) == 1
-    assert "night has several references" in capsys.readouterr().err
+    fails("night has several references", "evaluate", tmp_path / "out" / "p1", *options)
     (tmp_path / "truth" / "p2" / "night_events.tsv").unlink()
-    assert run("evaluate", tmp_path / "out", *options, "--unannotated", "seizure-free") == 1
-    told = f"{tmp_path / 'truth' / 'p1' / 'night_events.tsv'} does not say whose seizures it states"
-    assert told in capsys.readouterr().err
+    first = tmp_path / "truth" / "p1" / "night_events.tsv"
+    told = f"{first} does not say whose seizures it states"
+    fails(told, "evaluate", tmp_path / "out", *options, "--unannotated", "seizure-free")
     (tmp_path / "out" / "p2" / "night").rename(tmp_path / "out" / "night")  # no subfolder is no patient, either
-    assert run("evaluate", tmp_path / "out", *options) == 1
-    assert told in capsys.readouterr().err
-    assert run("evaluate", tmp_path / "out", "-o", tmp_path / "truth" / "p1" / "night_events.tsv") == 1
-    assert "night_events.tsv is a file: name a folder" in capsys.readouterr().err
+    fails(told, "evaluate", tmp_path / "out", *options)
+    fails("night_events.tsv is a file: name a folder", "evaluate", tmp_path / "out", "-o", first)
 
 
 def test_a_reference_in_a_folder_of_another_name_is_told(results, tmp_path):
@@ -186,25 +177,23 @@ def test_a_reference_in_a_folder_of_another_name_is_told(results, tmp_path):
             assert main(["evaluate", str(tmp_path / "out"), *options]) == 0
 
 
-def test_brackets_in_a_name_are_letters(results, tmp_path, capsys):
+def test_brackets_in_a_name_are_letters(results, tmp_path, fails):
     """In a pattern "night[3]" is "night3", whose seizures are another recording's."""
     shutil.copytree(results[0] / "S02_session0", tmp_path / "out" / "night[3]")
     write_events(tmp_path / "truth" / "night3_events.tsv", [(30.0, 60.0)], 180.0)
     options = [tmp_path / "out", "-o", tmp_path / "scores", "--reference", tmp_path / "truth"]
-    assert run("evaluate", *options) == 1
-    assert "no reference for night[3]: add the missing file night[3]_events.tsv" in capsys.readouterr().err
+    fails("no reference for night[3]: add the missing file night[3]_events.tsv", "evaluate", *options)
     write_events(tmp_path / "truth" / "night[3]_events.tsv", [(20.0, 40.0), (140.0, 150.0)], 180.0)
     assert run("evaluate", *options) == 0
     assert pd.read_csv(tmp_path / "scores" / "subjects.csv")["seizures"].tolist() == [2]
 
 
-def test_what_was_detected_is_no_reference(results, tmp_path, capsys):
+def test_what_was_detected_is_no_reference(results, tmp_path, fails):
     """The results lie below the folder of the references, which has none for this recording."""
     shutil.copytree(results[0] / "S02_session0", tmp_path / "study" / "results" / "night")
     (tmp_path / "study" / "results" / "night" / "reference_events.tsv").unlink()
     options = [tmp_path / "study" / "results", "-o", tmp_path / "scores", "--reference", tmp_path / "study"]
-    assert run("evaluate", *options) == 1
-    assert "holds no reference for night: add the missing file night_events.tsv" in capsys.readouterr().err
+    fails("holds no reference for night: add the missing file night_events.tsv", "evaluate", *options)
     write_events(tmp_path / "study" / "night_events.tsv", [(20.0, 40.0), (150.0, 170.0)], 180.0)
     assert run("evaluate", *options) == 0
     assert pd.read_csv(tmp_path / "scores" / "subjects.csv")["seizures"].tolist() == [2]
@@ -240,7 +229,7 @@ def test_a_reference_says_to_evaluate_what_it_says_to_detect(model, tmp_path):
         assert labels.sum() == (12 if name == "open" else 8)
 
 
-def test_annotations_corrected_between_two_runs(model, tmp_path, capsys):
+def test_annotations_corrected_between_two_runs(model, tmp_path, fails):
     """The second run leaves nothing of the first run's reference, and only a whole run can be evaluated."""
     model.save_pretrained(tmp_path / "model")
     file, table = tmp_path / "x.edf", tmp_path / "x_events.tsv"
@@ -254,8 +243,7 @@ def test_annotations_corrected_between_two_runs(model, tmp_path, capsys):
         stated = read_seizures(reference, 90.0) if reference.exists() else None
         assert stated == {"sz": [(onset, onset + 50.0)], "bckg": []}.get(kind)
         assert run("evaluate", tmp_path / "out", "-o", tmp_path / f"{onset} {kind}") == int(kind == "lights off")
-    assert run("evaluate", tmp_path / "out", "-o", tmp_path / "scores") == 1
-    assert f"{tmp_path / 'out' / 'x'} has no {REFERENCE}" in capsys.readouterr().err
+    fails(f"{tmp_path / 'out' / 'x'} has no {REFERENCE}", "evaluate", tmp_path / "out", "-o", tmp_path / "scores")
 
 
 def test_a_run_that_fails_while_writing_is_not_complete(model, tmp_path, monkeypatch):
@@ -269,11 +257,10 @@ def test_a_run_that_fails_while_writing_is_not_complete(model, tmp_path, monkeyp
     monkeypatch.setattr("mvpa_ts.ieeg.detection.detection.write_json", full)
     with pytest.raises(OSError, match="disk full"):
         detection.save(tmp_path)
-    with pytest.raises(FileNotFoundError, match="not the folder of a complete detection"):
-        read_detection(tmp_path)
+    refuses(read_detection, "not the folder of a complete detection", tmp_path, kind=FileNotFoundError)
 
 
-def test_a_reference_that_states_nothing(results, tmp_path, capsys):
+def test_a_reference_that_states_nothing(results, tmp_path, fails):
     root, made = results
     (tmp_path / "truth").mkdir()
     for name in made:
@@ -284,8 +271,7 @@ def test_a_reference_that_states_nothing(results, tmp_path, capsys):
     table = tmp_path / "truth" / "S02_session0.tsv"
     for text in ("onset\tduration\teventType\n3\t9\tmovement\n", "onset\tduration\n3\t9\n"):
         table.write_text(text)
-        assert run(*options) == 1
-        assert f"{table} has no row that says seizure, and none that says bckg" in capsys.readouterr().err
+        fails(f"{table} has no row that says seizure, and none that says bckg", *options)
         with pytest.warns(UserWarning, match="it is taken as seizure-free"):
             assert main([*map(str, options), "--unannotated", "seizure-free"]) == 0
     table.write_text("onset\tduration\teventType\n0\t180\tseizure-free\n")
@@ -316,14 +302,11 @@ def test_a_single_recording_is_counted_in_the_singular(results, tmp_path, capsys
     assert "1 recording of 1 subject; event" in capsys.readouterr().out
 
 
-def test_a_folder_without_detections(tmp_path, capsys):
-    assert run("evaluate", tmp_path, "-o", tmp_path / "scores") == 1
-    assert "holds no complete detection" in capsys.readouterr().err
-    assert run("evaluate", tmp_path / "nothere", "-o", tmp_path / "scores") == 1
-    assert f"there is no folder {tmp_path / 'nothere'}" in capsys.readouterr().err
+def test_a_folder_without_detections(tmp_path, fails):
+    fails("holds no complete detection", "evaluate", tmp_path, "-o", tmp_path / "scores")
+    fails(f"there is no folder {tmp_path / 'nothere'}", "evaluate", tmp_path / "nothere", "-o", tmp_path / "scores")
     write_edf(simulate_recording("S1", num_channels=2, duration=6.0, num_seizures=0), tmp_path / "in" / "a.edf")
-    assert run("evaluate", tmp_path / "in", "-o", tmp_path / "scores") == 1
-    assert f"first run `mvpformer detect {tmp_path / 'in'} -o results`" in capsys.readouterr().err
+    fails(f"first run `mvpformer detect {tmp_path / 'in'} -o results`", "evaluate", tmp_path / "in", "-o", "scores")
 
 
 @pytest.mark.parametrize(
@@ -432,7 +415,6 @@ class TestPlot:
             (["timeline", "nowhere", "-o", "x.png"], "no file or folder nowhere"),
         ],
     )
-    def test_errors(self, file, tmp_path, monkeypatch, capsys, arguments, message):
+    def test_errors(self, file, tmp_path, monkeypatch, fails, arguments, message):
         monkeypatch.chdir(tmp_path)
-        assert run("plot", *(argument.format(file=file) for argument in arguments)) == 1
-        assert message in capsys.readouterr().err
+        fails(message, "plot", *(argument.format(file=file) for argument in arguments))

@@ -1,8 +1,6 @@
 """What goes wrong is said, ends with status 1, and costs nothing that was there before."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import h5py
@@ -11,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.library import run_python
 from support.made_up_recordings import recording, run
 
 from mvpa_ts.ieeg import Detector, MVPFormer, Recording
@@ -35,22 +34,20 @@ def noise(channels: int = 3, seconds: float = 30.0) -> np.ndarray:
         (["-o", "out", "--noise", "nan"], "snr must be a finite number of dB such as 40, got nan (--noise)"),
     ],
 )
-def test_wrong_settings_of_detect(tmp_path, monkeypatch, capsys, more, message):
+def test_wrong_settings_of_detect(tmp_path, monkeypatch, fails, more, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken").write_text("mine")
     write_edf(recording("S0", seed=0, segments=2), tmp_path / "a.edf")
-    assert run("detect", "a.edf", *more) == 1
-    assert message in capsys.readouterr().err
+    fails(message, "detect", "a.edf", *more)
     assert (tmp_path / "taken").read_text() == "mine"
 
 
-def test_simulate_names_the_next_command(tmp_path, capsys):
+def test_simulate_names_the_next_command(tmp_path, capsys, fails):
     out = tmp_path / "made"
     arguments = ["simulate", out, "--subjects", "1", "--channels", "2", "--hours", "0.01", "--format", "edf"]
     assert run(*arguments, "--seizures", "0") == 0
     assert f"1 recording in {out}; next: mvpformer detect {out} -o results" in capsys.readouterr().out
-    assert run("simulate", out / "S101.edf", *arguments[2:]) == 1
-    assert "is a file: name a folder to write to" in capsys.readouterr().err
+    fails("is a file: name a folder to write to", "simulate", out / "S101.edf", *arguments[2:])
 
 
 class TestDivergedModel:
@@ -66,14 +63,13 @@ class TestDivergedModel:
         (tmp_path / "small.yaml").write_text(json.dumps(small))
         return ["finetune", "--config", tmp_path / "small.yaml", "--output", tmp_path / "run"]
 
-    def test_training_ends_with_the_step_and_keeps_the_last_good_checkpoint(self, arguments, tmp_path, capsys):
+    def test_training_ends_with_the_step_and_keeps_the_last_good_checkpoint(self, arguments, tmp_path, capsys, fails):
         assert run(*arguments, "--trainer.max_steps", 2, "--checkpoint_every", 1) == 0
         assert f"the model is in {tmp_path / 'run' / 'model'}; next: mvpformer detect" in capsys.readouterr().out
         checkpoint = tmp_path / "run" / "checkpoints" / "last.ckpt"
         before = checkpoint.read_bytes()
         other = [argument if argument != tmp_path / "run" else tmp_path / "diverged" for argument in arguments]
-        assert run(*other, "--model.learning_rate", "1e30") == 1
-        assert "the loss of step 2 is nan: training diverged" in capsys.readouterr().err
+        fails("the loss of step 2 is nan: training diverged", *other, "--model.learning_rate", "1e30")
         assert not (tmp_path / "diverged" / "model").exists()
         # A checkpoint with weights that are not finite takes no good one's place.
         io = AtomicCheckpointIO()
@@ -117,27 +113,23 @@ class TestDivergedModel:
             MVPFormer.from_pretrained(tmp_path)
 
 
-def test_a_recording_of_which_nothing_was_scored_is_no_background(model_folder, tmp_path, capsys):
+def test_a_recording_of_which_nothing_was_scored_is_no_background(detect, tmp_path, fails):
     write_edf(named(np.zeros((3, 30 * 512)), ["A1", "A2", "A3"]), tmp_path / "in" / "flat.edf")
     write_edf(recording("S1", 1, segments=3), tmp_path / "in" / "good.edf")
-    assert run("detect", tmp_path / "in", "-o", tmp_path / "out", "--model", model_folder, "--threshold", 1) == 1
-    error = capsys.readouterr().err
+    error = fails("1 of 2 recordings failed: flat.edf", *detect(tmp_path / "in"), "--threshold", 1)
     assert "flat: nothing was scored (no channel with a signal)" in error
-    assert "1 of 2 recordings failed: flat.edf" in error
     assert (tmp_path / "out" / "flat" / EVENTS).read_text().splitlines()[1:] == []
     assert "bckg" in (tmp_path / "out" / "good" / EVENTS).read_text()
 
 
-def test_values_of_a_wrong_unit_are_named_where_nothing_was_scored(model_folder, tmp_path, capsys):
+def test_values_of_a_wrong_unit_are_named_where_nothing_was_scored(detect, tmp_path, fails):
     samples = np.random.default_rng(0).uniform(-9e6, 9e6, (3, 20 * 512))
     with pytest.warns(UserWarning, match="is the unit right"):
         write_edf(named(samples, ["A1", "A2", "A3"]), tmp_path / "volts.edf")
-    assert run("detect", tmp_path / "volts.edf", "-o", tmp_path / "out", "--model", model_folder) == 1
-    error = capsys.readouterr().err
-    assert "; 89% of the values are beyond ±1 V" in error
+    fails("; 89% of the values are beyond ±1 V", *detect(tmp_path / "volts.edf"))
 
 
-def test_damaged_files_are_named_and_the_others_scored(model_folder, tmp_path, capsys, monkeypatch):
+def test_damaged_files_are_named_and_the_others_scored(detect, tmp_path, fails, monkeypatch):
     write_edf(recording("S1", 1, segments=3), tmp_path / "in" / "good.edf")
     write_edf(recording("S2", 2, segments=3), tmp_path / "in" / "odd.edf")
     write_swec(recording("ID05", 3, segments=12), tmp_path / "in")
@@ -154,10 +146,8 @@ def test_damaged_files_are_named_and_the_others_scored(model_folder, tmp_path, c
         return original(path, **options)
 
     monkeypatch.setattr(reading, "read_recording", stumbling)
-    assert run("detect", tmp_path / "in", "-o", tmp_path / "out", "--model", model_folder) == 1
-    error = capsys.readouterr().err
+    error = fails("2 of 3 recordings failed: ID05, odd.edf", *detect(tmp_path / "in"))
     assert "odd.edf: RuntimeError: what a library says" in error
-    assert "2 of 3 recordings failed: ID05, odd.edf" in error
     assert (tmp_path / "out" / "good" / RUN).is_file()
 
 
@@ -199,15 +189,14 @@ class TestText:
         assert (tmp_path / "similarity.png").stat().st_size > 1000
 
 
-def test_a_report_that_fails_costs_no_scores(model, model_folder, tmp_path, monkeypatch, capsys):
+def test_a_report_that_fails_costs_no_scores(model, model_folder, tmp_path, monkeypatch, fails):
     write_edf(recording("S1", 1, segments=3), tmp_path / "x.edf")
 
     def failing(*_, **options):
         raise ValueError("no picture")
 
     monkeypatch.setattr("mvpa_ts.ieeg.detection.plots.plot_traces", failing)
-    assert run("detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder) == 1
-    assert "no picture" in capsys.readouterr().err
+    fails("no picture", "detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder)
     assert {RUN, EVENTS, PROBABILITIES} <= {path.name for path in (tmp_path / "out" / "x").iterdir()}
 
 
@@ -276,11 +265,8 @@ class TestOptions:
         assert run(*arguments) == 0
         assert Detector(tmp_path / "run" / "model").config.context == 4
 
-    def test_json_without_end_is_an_error_and_no_crash(self, model_folder, tmp_path):
+    def test_json_without_end_is_an_error_and_no_crash(self, detect, tmp_path):
         write_edf(recording("S1", 1, segments=3), tmp_path / "x.edf")
         code = "import sys; from mvpa_ts.ieeg.commands.main import main; sys.exit(main(sys.argv[1:]))"
-        arguments = ["detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", model_folder]
-        command = [sys.executable, "-P", "-c", code, *arguments, "--preprocessing", "[" * 100_000]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert result.returncode == 1
+        result = run_python(code, *detect(tmp_path / "x.edf"), "--preprocessing", "[" * 100_000, status=1)
         assert "--preprocessing must be JSON" in result.stderr

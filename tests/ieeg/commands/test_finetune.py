@@ -31,10 +31,14 @@ def patient(folder: Path, *, cut: bool = False) -> list[Path]:
     return files
 
 
-def finetune(output: Path, *arguments: str) -> int:
+def command(output: Path, *arguments: str) -> list[str]:
     size = ["--data.balance", "none", "--model.architecture.context", "4", "--model.method", "full"]
     short = ["--trainer.max_steps", "1", "--trainer.enable_progress_bar", "false"]
-    return main(["finetune", "--config", "tiny", *size, *short, "--output", str(output), *arguments])
+    return ["finetune", "--config", "tiny", *size, *short, "--output", str(output), *arguments]
+
+
+def finetune(output: Path, *arguments: str) -> int:
+    return main(command(output, *arguments))
 
 
 def test_a_model_from_scratch_has_the_sizes_of_the_configuration(tmp_path):
@@ -48,11 +52,10 @@ def test_a_model_from_scratch_has_the_sizes_of_the_configuration(tmp_path):
     assert config["amplitude"] == expected.amplitude
 
 
-def test_one_recording_needs_no_brackets_and_a_cut_one_a_word(tmp_path, capsys):
+def test_one_recording_needs_no_brackets_and_a_cut_one_a_word(tmp_path, fails):
     first, second, cut = map(str, patient(tmp_path, cut=True))
     files = ["--data.recordings", f"[{first}, {second}]", "--data.validation_recordings", cut]
-    assert finetune(tmp_path / "run", *files) != 0
-    assert "truncated" in capsys.readouterr().err
+    fails("truncated", *command(tmp_path / "run", *files))
     with pytest.warns(UserWarning, match="is truncated"):
         assert finetune(tmp_path / "run", *files, "--data.truncated", "read") == 0
 
@@ -67,16 +70,14 @@ def test_files_that_are_not_read_are_said_at_the_end(tmp_path, capsys):
     assert "all are read but 1 of a kind that is not read, such as night.trc" in captured.err
 
 
-def test_more_channels_than_the_model_are_refused_before_anything_is_read(tmp_path, capsys):
+def test_more_channels_than_the_model_are_refused_before_anything_is_read(tmp_path, fails):
     first, second, _ = map(str, patient(tmp_path))
     files = ["--data.recordings", first, "--data.validation_recordings", second]
-    assert finetune(tmp_path / "run", *files, "--model.architecture.channel_rows", "1") != 0
-    said = capsys.readouterr().err
-    assert "has 2 channels, more than the 1 of the model" in said
-    assert "--data.channels" in said
+    few = command(tmp_path / "run", *files, "--model.architecture.channel_rows", "1")
+    assert "--data.channels" in fails("has 2 channels, more than the 1 of the model", *few)
 
 
-def test_validation_can_be_left_out(tmp_path, capsys):
+def test_validation_can_be_left_out(tmp_path, capsys, fails):
     """The weights are those of the same run with validation, which does not change them."""
     first, second, third = map(str, patient(tmp_path))
     files = ["--data.recordings", f"[{first}, {second}]", "--data.validation_recordings"]
@@ -88,11 +89,11 @@ def test_validation_can_be_left_out(tmp_path, capsys):
         torch.testing.assert_close(weights[1][key], tensor, rtol=0, atol=0)
     assert "zero" not in capsys.readouterr().err  # Lightning warns of an empty loader
 
-    assert finetune(tmp_path / "best", *files, "[]", "--model.keep", "best") != 0
-    assert "set keep to 'last' (--model.keep last)" in capsys.readouterr().err
+    best = command(tmp_path / "best", *files, "[]", "--model.keep", "best")
+    fails("set keep to 'last' (--model.keep last)", *best)
 
 
-def test_networks_are_trained_from_seeds_of_their_own_and_joined(tmp_path, capsys):
+def test_networks_are_trained_from_seeds_of_their_own_and_joined(tmp_path, capsys, fails):
     """Each is the one that a run with its seed alone gives; a stop between two of them costs nothing."""
     first, second, _ = map(str, patient(tmp_path))
     files = ["--data.recordings", first, "--data.validation_recordings", second]
@@ -119,10 +120,9 @@ def test_networks_are_trained_from_seeds_of_their_own_and_joined(tmp_path, capsy
     for again, network in zip(load_networks(tmp_path / "run" / "model"), networks, strict=True):
         torch.testing.assert_close(again.state_dict(), network.state_dict(), rtol=0, atol=0)
 
-    assert finetune(tmp_path / "none", *files, "--members", "0") != 0
-    assert "members must be at least 1, got 0" in capsys.readouterr().err
-    assert finetune(tmp_path / "run", *files, "--members", "2", "--ckpt_path", "some.ckpt") != 0
-    assert "--ckpt_path must be last, got some.ckpt" in capsys.readouterr().err
+    fails("members must be at least 1, got 0", *command(tmp_path / "none", *files, "--members", "0"))
+    other = command(tmp_path / "run", *files, "--members", "2", "--ckpt_path", "some.ckpt")
+    fails("--ckpt_path must be last, got some.ckpt", *other)
     # A checkpoint is of one network, and any of them can be validated.
     checkpoint = tmp_path / "run" / "networks" / "2" / "checkpoints" / "last.ckpt"
     size = ["--model.method", "full", "--model.architecture.context", "4", "--members", "2"]
@@ -147,11 +147,10 @@ def test_a_linear_part_stands_beside_networks_that_have_shown_nothing_yet(tmp_pa
     assert (probabilities > 0.5).sum() == table.loc["the detector", ["found", "false"]].sum()
 
 
-def test_a_mistyped_path_leaves_no_folder(tmp_path, capsys):
+def test_a_mistyped_path_leaves_no_folder(tmp_path, fails):
     first, *_ = map(str, patient(tmp_path))
     files = ["--data.recordings", first, str(tmp_path / "rum2.edf"), "--data.validation_recordings", "[]"]
-    assert finetune(tmp_path / "run", *files) == 1
-    assert "no file or folder" in capsys.readouterr().err
+    fails("no file or folder", *command(tmp_path / "run", *files))
     assert not (tmp_path / "run").exists()
 
 
@@ -177,11 +176,11 @@ def test_networks_that_cannot_count_are_named_before_they_train(seizures, reason
     assert "channels differ between recordings, such as P1_session0 and P1_session0" in capsys.readouterr().err
 
 
-def test_two_trainings_at_once_do_not_share_a_folder(tmp_path, capsys):
+def test_two_trainings_at_once_do_not_share_a_folder(tmp_path, fails):
     first, *_ = map(str, patient(tmp_path))
+    second = command(tmp_path / "run", "--data.recordings", first, "--data.validation_recordings", "[]")
     with writing_alone(tmp_path / "run"):
-        assert finetune(tmp_path / "run", "--data.recordings", first, "--data.validation_recordings", "[]") == 1
-    assert f"{tmp_path / 'run'} is being written by another process" in capsys.readouterr().err
+        fails(f"{tmp_path / 'run'} is being written by another process", *second)
 
 
 def test_the_last_step_is_validated_whatever_the_interval(tmp_path, capsys):
@@ -209,12 +208,11 @@ def test_a_quiet_validation_measures_the_loss_alone(tmp_path, capsys):
     assert "AUROC 0.000" not in error
 
 
-def test_a_validation_shorter_than_a_segment_is_named(tmp_path, capsys):
+def test_a_validation_shorter_than_a_segment_is_named(tmp_path, fails):
     first, second, _ = map(str, patient(tmp_path))
     short = write_edf(simulate_recording("P4", num_channels=2, duration=30.0).crop(0.0, 4.0), tmp_path / "short.edf")
     files = ["--data.recordings", f"[{first}, {second}]", "--data.validation_recordings", str(short)]
-    assert finetune(tmp_path / "run", *files) != 0
-    assert "short lasts 4.000 s, shorter than one segment of 5 s" in capsys.readouterr().err
+    fails("short lasts 4.000 s, shorter than one segment of 5 s", *command(tmp_path / "run", *files))
 
 
 def test_recordings_are_read_ahead_with_a_bar(tmp_path, capsys):
@@ -226,11 +224,9 @@ def test_recordings_are_read_ahead_with_a_bar(tmp_path, capsys):
     assert "2/2" in error
 
 
-def test_a_mistyped_configuration_is_named_with_the_one_that_is_meant(capsys):
-    assert main(["finetune", "--config", "pateint"]) == 1
-    assert "there is no file 'pateint'; the package has patient, tiny, s, m, did you mean patient?" in (
-        capsys.readouterr().err
-    )
+def test_a_mistyped_configuration_is_named_with_the_one_that_is_meant(fails):
+    said = "there is no file 'pateint'; the package has patient, tiny, s, m, did you mean patient?"
+    fails(said, "finetune", "--config", "pateint")
 
 
 def test_a_detector_that_lacks_its_regression_says_so(tmp_path, monkeypatch):

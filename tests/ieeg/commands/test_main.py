@@ -1,7 +1,6 @@
 """The entry point itself."""
 
 import os
-import re
 import subprocess
 import sys
 import warnings
@@ -9,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from mvpa_ts.ieeg.commands import convert, detect, evaluate, plot, simulate, stream
+from mvpa_ts.ieeg.commands import evaluate
 from mvpa_ts.ieeg.commands.main import CommandError, _show_warning, check_model, k_of_n
 from mvpa_ts.ieeg.constants import RESEARCH_USE
 
@@ -36,19 +35,6 @@ def test_k_of_n_is_written_either_way(text):
 def test_a_wrong_alarm_is_named(text, message):
     with pytest.raises(CommandError, match=message):
         evaluate.main(["nowhere", "--output", "scores", "--alarm", text])
-
-
-@pytest.mark.parametrize("command", [convert, detect, evaluate, plot, simulate, stream])
-def test_help_writes_options_with_dashes_and_names_no_class(command, capsys):
-    with pytest.raises(SystemExit):
-        command.main(["--help"])
-    text = capsys.readouterr().out
-    assert "<class" not in text
-    assert not re.findall(r"--[\w.-]*_\w*", text)
-
-
-def test_help_shows_no_empty_default():
-    assert "(default: )" not in detect.command_line().format_help()
 
 
 def test_a_reader_that_has_enough_is_no_error():

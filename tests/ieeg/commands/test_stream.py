@@ -254,19 +254,16 @@ def test_a_decision_without_a_probability_is_said_as_in_other_tables(tmp_path):
     assert (tmp_path / "decisions.tsv").read_text() == "5.0\tn/a\t0\n10.0\t0.2500\t1\n"
 
 
-def test_no_stream_no_name_and_a_table_that_is_there(tmp_path, capsys):
-    assert main(["stream"]) == 1
-    assert "--name or --source-id" in capsys.readouterr().err
+def test_no_stream_no_name_and_a_table_that_is_there(tmp_path, capsys, fails):
+    fails("--name or --source-id", "stream")
     assert main(["stream", "--name", "nobody-is-here", "--wait", "0.3"]) == 1
     assert "no LSL stream nobody-is-here was found in 0.3 s; there is " in capsys.readouterr().err
     outlet = lsl.StreamOutlet(lsl.StreamInfo("mvpa-other", "eeg", 1, RATE, "float32", "mvpa-other-source"))
-    assert main(["stream", "--name", "nobody-is-here", "--wait", "0.3"]) == 1
-    assert "mvpa-other (source mvpa-other-source)" in capsys.readouterr().err
+    fails("mvpa-other (source mvpa-other-source)", "stream", "--name", "nobody-is-here", "--wait", "0.3")
     del outlet
     path = tmp_path / "decisions.tsv"
     assert main(["stream", "--name", "nobody-is-here", "--wait", "0.3", "-o", str(path)]) == 1
     assert not path.exists()
     path.write_text("mine")
-    assert main(["stream", "--name", "x", "-o", str(path)]) == 1
-    assert "exists" in capsys.readouterr().err
+    fails("exists", "stream", "--name", "x", "-o", path)
     assert path.read_text() == "mine"

@@ -45,15 +45,11 @@ def test_the_table_adds_up_to_what_the_paper_states():
     assert {s.sfreq for s in subjects} == {512.0, 1024.0}
 
 
-def test_unseen():
-    assert len(UNSEEN32) == 32
-    assert UNSEEN32[:5] == ("ID19", "ID23", "ID26", "ID33", "ID41")
-
-
 def test_papers_split():
     clean = paper_split()
     assert (len(clean.train), len(clean.test), clean.leaked) == (18, 32, ())
     assert clean.test == UNSEEN32
+    assert UNSEEN32[:5] == ("ID19", "ID23", "ID26", "ID33", "ID41")
     with pytest.warns(UserWarning, match="18 subjects are in two parts under two names"):
         leaky = paper_split(allow_duplicates=True)
     assert len(leaky.test) == 50

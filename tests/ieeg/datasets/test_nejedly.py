@@ -1,11 +1,11 @@
 """MAYO and FNUSA segments, in files of their layout written here."""
 
-import csv
-
 import numpy as np
 import pytest
 from harness.detection.interictal import NejedlyDataset, first_patients
 from scipy.io import savemat
+from support.fuzzing.tables import write_nejedly
+from support.reading import refuses
 from torch.utils.data import DataLoader
 
 from mvpa_ts.ieeg import simulate_recording
@@ -20,18 +20,9 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("nejedly") / "DATASET_MAYO"
     folder.mkdir()
     x = simulate_recording(duration=30, num_channels=1, sfreq=5000.0, num_seizures=0).read(0, 150_000)
-    with (folder / "segments.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(
-            ["index", "category_id", "category_name", "channel", "electrode_type", "institution", "patient_id",
-             "reviewer_id", "segment_id", "soz"]
-        )  # fmt: skip
-        for i in range(10):
-            # The numbers of the classes are misleading on purpose.
-            table.writerow(
-                [i, 3 - i % 4, CATEGORIES[i % 4], f"ch{i}", "depth", "mayo", 20 - 2 * i, 1, f"seg{i}", i % 2]
-            )
-            savemat(folder / f"seg{i}.mat", {"data": x[:, i * 15_000 : (i + 1) * 15_000]})
+    # The numbers of the classes are misleading on purpose.
+    rows = [(3 - i % 4, CATEGORIES[i % 4], 20 - 2 * i) for i in range(10)]
+    write_nejedly(folder, x.reshape(10, 15_000), rows)
     return folder
 
 
@@ -78,32 +69,23 @@ def test_batches(folder):
 
 
 def test_failures(folder, tmp_path):
-    with pytest.raises(FileNotFoundError, match="DATASET_MAYO or DATASET_FNUSA"):
-        nejedly_segments(tmp_path)
+    refuses(nejedly_segments, "DATASET_MAYO or DATASET_FNUSA", tmp_path, kind=FileNotFoundError)
     header, *rows = (folder / "segments.csv").read_text().splitlines()
     table = tmp_path / "segments.csv"
     table.write_text("\n".join([header.replace("category_name", "x"), *rows]))
-    with pytest.raises(ValueError, match=r"lacks the columns \['category_name'\]"):
-        nejedly_segments(tmp_path)
+    refuses(nejedly_segments, r"lacks the columns \['category_name'\]", tmp_path)
     table.write_text("\n".join([header, *rows]).replace("pathology", "other"))
-    with pytest.raises(ValueError, match="must have rows with category_name pathology"):
-        nejedly_segments(tmp_path)
+    refuses(nejedly_segments, "must have rows with category_name pathology", tmp_path)
     table.write_text("\n".join([header, *rows]).replace("seg3", "../secret"))
-    with pytest.raises(ValueError, match=r"'\.\./secret' is not a file name"):
-        nejedly_segments(tmp_path)
+    refuses(nejedly_segments, r"'\.\./secret' is not a file name", tmp_path)
     table.write_text("\n".join([header, *rows])[:-12])
-    with pytest.raises(ValueError, match=r"segments\.csv, line 11 has fewer values than columns"):
-        nejedly_segments(tmp_path)
+    refuses(nejedly_segments, r"segments\.csv, line 11 has fewer values than columns", tmp_path)
     table.write_text("\n".join([header, *rows]))
     segments = nejedly_segments(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"seg0\.mat, which segments\.csv lists"):
-        read_nejedly(segments[0])
+    refuses(read_nejedly, r"seg0\.mat, which segments\.csv lists", segments[0], kind=FileNotFoundError)
     (tmp_path / "seg1.mat").write_bytes((folder / "seg1.mat").read_bytes()[:500])
-    with pytest.raises(ValueError, match=r"seg1\.mat cannot be read: truncated, damaged"):
-        read_nejedly(segments[1])
+    refuses(read_nejedly, r"seg1\.mat cannot be read: truncated, damaged", segments[1])
     savemat(tmp_path / "seg2.mat", {"data": np.ones((1, 99))})
-    with pytest.raises(ValueError, match=r"must have shape \(1, 15000\), got \(1, 99\)"):
-        read_nejedly(segments[2])
+    refuses(read_nejedly, r"must have shape \(1, 15000\), got \(1, 99\)", segments[2])
     savemat(tmp_path / "seg3.mat", {"other": np.ones((1, 99))})
-    with pytest.raises(ValueError, match="without `data`"):
-        read_nejedly(segments[3])
+    refuses(read_nejedly, "without `data`", segments[3])

@@ -1,7 +1,6 @@
 """What is taken for a recording, and what a detection gives back to MNE."""
 
 import datetime
-import warnings
 
 import mne
 import numpy as np
@@ -127,13 +126,12 @@ class TestStream:
         assert len(stream.feed(np.random.default_rng(0).normal(0, 50, (1, 6000)))) == 2
 
     @pytest.mark.parametrize(("scale", "warned"), [(50.0, False), (50e-6, True), (5e7, True)])
-    def test_implausible_units_are_said_once(self, model, scale, warned):
+    def test_implausible_units_are_said_once(self, model, scale, warned, recwarn):
         stream = StreamingDetector(model, 512.0, ["A1"], Preprocessing(notch=None, reference=None), lookahead=0)
         samples = np.random.default_rng(0).normal(0, scale, (1, 12000))
-        with warnings.catch_warnings(record=True, action="always") as caught:
-            stream.feed(samples[:, :6000])
-            stream.feed(samples[:, 6000:])
-        messages = [str(warning.message) for warning in caught if "is the unit right?" in str(warning.message)]
+        stream.feed(samples[:, :6000])
+        stream.feed(samples[:, 6000:])
+        messages = [str(warning.message) for warning in recwarn if "is the unit right?" in str(warning.message)]
         assert len(messages) == int(warned)
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.reading import refuses
 
 from mvpa_ts.ieeg import Recording
 from mvpa_ts.ieeg.commands.main import main
@@ -120,15 +121,12 @@ def test_files_come_back_and_damaged_ones_are_named(tmp_path):
         ({"scale": [0.0] * 18}, "scale positive"),
     ]:
         (tmp_path / "changed.json").write_text(json.dumps(fields | change))
-        with pytest.raises(ValueError, match=message):
-            load_baseline(tmp_path / "changed.json")
+        refuses(load_baseline, message, tmp_path / "changed.json")
     two = {"baseline": "classes", "names": ["a", "b"], "center": [0] * 18, "scale": [1] * 18, "bias": [0, 1]}
     for change in ({"weights": [[1] * 18]}, {"scale": [0] * 18}, {"bias": [1]}, {"weights": [[1] * 18, [1] * 17]}):
         (tmp_path / "classes.json").write_text(json.dumps(two | {"weights": [[1] * 18] * 2} | change))
-        with pytest.raises(ValueError, match=r"classes\.json is no classes of this library"):
-            load_baseline(tmp_path / "classes.json")
-    with pytest.raises(FileNotFoundError, match="there is no file"):
-        load_baseline(tmp_path / "missing.json")
+        refuses(load_baseline, r"classes\.json is no classes of this library", tmp_path / "classes.json")
+    refuses(load_baseline, "there is no file", tmp_path / "missing.json", kind=FileNotFoundError)
     with pytest.raises(ValueError, match="quiet must be a positive line length"):
         LineLength(quiet=-1.0)
 
@@ -193,7 +191,7 @@ class TestCommand:
         assert self.detect(tmp_path, str(tmp_path / "other.json")) == 1
         assert "begun with other settings (model, weights)" in capsys.readouterr().err
 
-    def test_evaluate_compares_the_detector_with_line_length(self, tmp_path, capsys):
+    def test_evaluate_compares_the_detector_with_line_length(self, tmp_path, capsys, fails):
         write_edf(recording(5, 20), tmp_path / "night.edf")
         assert main(["detect", str(tmp_path / "night.edf"), "-o", str(tmp_path / "results")]) == 0
         evaluate = ["evaluate", str(tmp_path / "results"), "-o", str(tmp_path / "scores")]
@@ -216,12 +214,10 @@ class TestCommand:
             (whole[: whole.index("\n5.000\t") + 1], "it has 1 rows, not 13"),
         ]:
             table.write_text(text)
-            assert main(evaluate) == 1
-            assert message in capsys.readouterr().err
+            fails(message, *evaluate)
         # Detections of other versions have no such table.
         table.unlink()
         assert main(evaluate) == 0
 
-    def test_a_stream_takes_none(self, capsys):
-        assert main(["stream", "--name", "amplifier", "--model", "line-length"]) == 1
-        assert "which a stream does not take" in capsys.readouterr().err
+    def test_a_stream_takes_none(self, fails):
+        fails("which a stream does not take", "stream", "--name", "amplifier", "--model", "line-length")

@@ -171,15 +171,14 @@ def test_what_trained_a_detector_promises_nothing(tmp_path):
         calibrate(detector, [other, taught], 400.0)
 
 
-def test_detect_takes_what_calibrate_wrote_and_no_other_model(tmp_path, capsys):
+def test_detect_takes_what_calibrate_wrote_and_no_other_model(tmp_path, capsys, fails):
     quiet = simulate_recording("S01", num_channels=2, duration=600.0, num_seizures=0, sfreq=256.0)
     write_edf(quiet, tmp_path / "quiet.edf")
     file, options = tmp_path / "calibration.json", ["--model", "line-length"]
     words = ["calibrate", str(tmp_path / "quiet.edf"), *options, "--per-day", "400", "-o", str(file)]
     for taken in (tmp_path / "quiet.edf", tmp_path):
         before = (tmp_path / "quiet.edf").read_bytes()
-        assert main([*words[:-1], str(taken)]) == 1
-        assert "exists and is no calibration: name another file" in capsys.readouterr().err
+        fails("exists and is no calibration: name another file", *words[:-1], taken)
         assert (tmp_path / "quiet.edf").read_bytes() == before
     assert main(words) == 0
     assert "at most 400 false alarms a day with 94% confidence, from 10 quiet minutes" in capsys.readouterr().out
@@ -188,18 +187,12 @@ def test_detect_takes_what_calibrate_wrote_and_no_other_model(tmp_path, capsys):
     assert main([*detect, *options]) == 0
     detection = read_detection(tmp_path / "out" / "quiet")
     assert (detection.rules, detection.events) == (calibration.rules, [])
-    assert main([*detect, "--model", "demo"]) == 1
-    assert "the calibration is of another detector than demo" in capsys.readouterr().err
-    assert main([*detect, *options, "--rules", "paper"]) == 1
-    assert "--calibration sets the rules" in capsys.readouterr().err
-    assert main([*detect, *options, "--score-bad"]) == 1
-    assert "--calibration promises nothing for stretches marked BAD_" in capsys.readouterr().err
+    fails("the calibration is of another detector than demo", *detect, "--model", "demo")
+    fails("--calibration sets the rules", *detect, *options, "--rules", "paper")
+    fails("--calibration promises nothing for stretches marked BAD_", *detect, *options, "--score-bad")
     for other in (["--preprocessing", '{"notch": 50}'], ["--channels", quiet.channel_names[0]]):
-        assert main([*detect, *options, *other]) == 1
-        assert "take the same preprocessing and channels, or calibrate with these" in capsys.readouterr().err
+        fails("take the same preprocessing and channels, or calibrate with these", *detect, *options, *other)
     (tmp_path / "night.trc").touch()
-    assert main(["calibrate", str(tmp_path), *words[2:]]) == 1
-    assert "all are read but 1 of a kind that is not read, such as night.trc" in capsys.readouterr().err
+    fails("all are read but 1 of a kind that is not read, such as night.trc", "calibrate", tmp_path, *words[2:])
     file.write_text("{}")
-    assert main([*detect, *options]) == 1
-    assert "is no calibration" in capsys.readouterr().err
+    fails("is no calibration", *detect, *options)

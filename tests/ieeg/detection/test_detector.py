@@ -15,7 +15,6 @@ from mvpa_ts.ieeg import (
     Recording,
     Segments,
     embed,
-    mvpformer_tiny,
     simulate_recording,
 )
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS
@@ -74,28 +73,11 @@ def test_every_second_is_scored(model, recording):
     assert detection.skipped == ()
 
 
-class GapSource:
-    """A recording with NaN on all channels from 20 to 37 s and on one channel throughout."""
-
-    def __init__(self, recording):
-        self.recording = recording
-
-    def read(self, start, stop, channels):
-        x = self.recording.read(start, stop, [int(c) for c in channels]).copy()
-        seconds = np.arange(start, stop) / self.recording.sfreq
-        x[:, (seconds >= 20) & (seconds < 37)] = np.nan
-        x[np.asarray(channels) == 2] = np.nan
-        return x
-
-
 def with_gap(recording):
-    return Recording(
-        GapSource(recording),
-        sfreq=recording.sfreq,
-        channel_names=recording.channel_names,
-        num_samples=recording.num_samples,
-        name="gap",
-    )
+    """With NaN on all channels from 20 to 37 s and on one channel throughout."""
+    x = recording.read(0, recording.num_samples).copy()
+    x[:, 20 * 512 : 37 * 512] = x[2] = np.nan
+    return Recording.from_array(x, 512.0, recording.channel_names, "µV", name="gap")
 
 
 def test_gaps_are_skipped_and_stated_and_do_not_spread(model, recording):
@@ -191,11 +173,9 @@ class TestChannels:
 def test_errors(model, recording):
     with pytest.raises(ValueError, match="a classification head of two classes, it has 0 classes: finetune it first"):
         Detector(seeded())
-    for wrong in ([], [0, 1], None):
+    for wrong in ([], [0, 1], None, "some"):
         with pytest.raises(ValueError, match="channels must be 'auto', 'all' or a list of names, got "):
             Detector(model, channels=wrong)
-    with pytest.raises(ValueError, match="channels must be 'auto', 'all' or a list of names, got 'some'"):
-        Detector(model, channels="some")
     with pytest.raises(ValueError, match="shorter than one segment"):
         Detector(model).detect(recording.crop(0, 4.0))
 
@@ -388,21 +368,9 @@ def test_channels_without_a_signal_and_samples_beyond_a_volt_are_stated(model):
     assert run["recording"]["implausible_samples"] == 3
 
 
-def test_a_detector_says_what_it_is(tmp_path):
-    assert repr(Detector("demo")) == "<Detector demo: threshold 0.5, rules szcore, channels 'auto'>"
-    MVPFormer(mvpformer_tiny(num_classes=2, context=4)).save_pretrained(tmp_path / "patient" / "model")
-    detector = Detector(tmp_path / "patient" / "model", threshold=0.3, rules="paper", channels=["A1", "A2"])
-    assert repr(detector) == "<Detector patient: threshold 0.3, rules paper, channels 2 by name>"
-
-
 @pytest.mark.parametrize(
     "wrong", [{"threshold": 3}, {"rules": "strict"}, {"channels": "some"}, {"device": "gpu"}, {"batch_size": 2.5}]
 )
 def test_wrong_settings_are_said_before_a_model_is_loaded(wrong):
     with pytest.raises(ValueError, match=f"^{next(iter(wrong))} must be"):
         Detector("no/such/model", **wrong)
-
-
-def test_contacts_are_whole_numbers():
-    figure = plot_channel_map(["A1", "A2", "A3"], [1.0, 2.0, 3.0])
-    assert all(float(tick).is_integer() for tick in figure.axes[0].get_xticks())

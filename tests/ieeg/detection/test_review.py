@@ -113,19 +113,17 @@ def test_corrected_events_make_a_better_detector(tmp_path):
         retrain("demo", [(corrected, first)], tmp_path)
 
 
-def test_the_commands(tmp_path, capsys):
+def test_the_commands(tmp_path, capsys, fails):
     made_up = simulate_recording("S07", seed=3, num_channels=4, duration=240.0, num_seizures=2, sfreq=256.0)
     file, folder = tmp_path / "night.edf", tmp_path / "results" / "night"
     write_edf(made_up, file)
     assert main(["detect", str(file), "--model", "line-length", "-o", str(tmp_path / "results")]) == 0
     words = ["review", str(file), str(folder), "--no-window"]
-    assert main(words) == 1
-    assert "which is missing: copy events.tsv and edit it" in capsys.readouterr().err
+    fails("which is missing: copy events.tsv and edit it", *words)
     for onset, text in ((50, "seizur"), (50, "a note"), (-50, "sz")):
         unclear = f"onset\tduration\teventType\n{onset}\t20\t{text}\n"
         (folder / REVIEWED).write_text(unclear, encoding="utf-8")
-        assert main(words) == 1
-        assert "none says seizure (sz) within the recording, or that there is none (bckg)" in capsys.readouterr().err
+        fails("none says seizure (sz) within the recording, or that there is none (bckg)", *words)
         assert (folder / REVIEWED).read_text(encoding="utf-8") == unclear
     rows = [f"{on}\t{off - on}\tsz\n" for on, off in made_up.seizures]
     (folder / REVIEWED).write_text("onset\tduration\teventType\n" + "".join(rows), encoding="utf-8")
@@ -135,20 +133,16 @@ def test_the_commands(tmp_path, capsys):
     assert main([*words, "--until", "230", "--seizure-words", "Krampf"]) == 0
     assert (folder / REVIEWED).read_text(encoding="utf-8") == written
     train = ["finetune", f"--from_review={folder}", "--recordings", str(file), "--model", "demo"]
-    assert main([*train, "--output", str(file)]) == 1
-    assert "night.edf is a file: name a folder" in capsys.readouterr().err
+    fails("night.edf is a file: name a folder", *train, "--output", file)
     assert main([*train, "--output", str(tmp_path / "new")]) == 0
     inside = sum(onset < 230 for onset, _ in made_up.seizures)
     assert f"trained on {inside} reviewed event" in capsys.readouterr().out
     assert (tmp_path / "new" / "model" / "regression.json").is_file()
     other = tmp_path / "other.edf"
     write_edf(recording(sfreq=256.0), other)
-    assert main(["review", str(other), str(folder), "--no-window"]) == 1
-    assert "is a detection of another recording: of night" in capsys.readouterr().err
-    assert main(["plot", "traces", str(other), "--detection", str(folder), "-o", str(tmp_path / "traces.png")]) == 1
-    assert "is a detection of another recording: of night" in capsys.readouterr().err
+    fails("is a detection of another recording: of night", "review", other, folder, "--no-window")
+    fails("a detection of another recording: of night", "plot", "traces", other, "--detection", folder, "-o", "x.png")
     two = ["finetune", "--from-review", str(folder), "--recordings", str(file), str(other), "--model", "demo"]
-    assert main([*two, "--output", str(tmp_path / "x")]) == 1
-    assert "names 1 folders and --recordings 2 files" in capsys.readouterr().err
-    assert main([*train[:2], "--recordings", str(other), "--model", "demo", "--output", str(tmp_path / "x")]) == 1
-    assert "the review is of another recording" in capsys.readouterr().err
+    fails("names 1 folders and --recordings 2 files", *two, "--output", tmp_path / "x")
+    train[3] = other
+    fails("the review is of another recording", *train, "--output", tmp_path / "x")

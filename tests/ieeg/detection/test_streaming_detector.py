@@ -36,6 +36,14 @@ def streamed(model, recording, preprocessing, sizes, **options):
     return decisions + stream.finish(), stream
 
 
+def assert_streams(model, recording, preprocessing, sizes, atol=2e-5):
+    """A stream says what the detector says of the whole recording; gives the stream."""
+    expected = Detector(model, preprocessing, channels="all").detect(recording).probabilities
+    decisions, stream = streamed(model, recording, preprocessing, sizes)
+    np.testing.assert_allclose([d.probability for d in decisions], expected, atol=atol, equal_nan=True)
+    return stream
+
+
 CASES = {
     "512 Hz": (512.0, Preprocessing(notch=50.0), None),
     "1024 Hz, gap": (1024.0, Preprocessing(notch=50.0), (30.0, 47.0)),
@@ -69,10 +77,7 @@ def test_gap_over_a_border_without_filters(model, start, stop, value):
     x = np.random.default_rng(0).normal(0, 50, (4, 90 * 512))
     x[1, round(start * 512) : round(stop * 512)] = value
     recording = Recording.from_array(x, 512.0, ["A1", "A2", "A3", "A4"], "µV")
-    preprocessing = Preprocessing(band=None, notch=None, reference=None)
-    expected = Detector(model, preprocessing, channels="all").detect(recording).probabilities
-    decisions, stream = streamed(model, recording, preprocessing, sizes=(512,))
-    np.testing.assert_allclose([d.probability for d in decisions], expected, atol=2e-5)
+    stream = assert_streams(model, recording, Preprocessing(band=None, notch=None, reference=None), sizes=(512,))
     assert stream.delay == 5.25
 
 
@@ -80,13 +85,10 @@ def test_offset_of_a_stream_that_begins_disconnected(model):
     """5 mV of offset, nothing in the first 8 s, and a gap so long that it is filled with the offset."""
     x = np.random.default_rng(0).normal(0, 50, (4, 90 * 256)) + 5000
     x[0, 40 * 256 : 54 * 256] = np.nan
-    preprocessing = Preprocessing(notch=50.0)
     for value in (np.nan, 0.0):
         x[:, : 8 * 256] = value
         recording = Recording.from_array(x, 256.0, ["A1", "A2", "A3", "A4"], "µV")
-        expected = Detector(model, preprocessing, channels="all").detect(recording).probabilities
-        decisions, _ = streamed(model, recording, preprocessing, sizes=(256,))
-        np.testing.assert_allclose([d.probability for d in decisions], expected, atol=1e-4, equal_nan=True)
+        assert_streams(model, recording, Preprocessing(notch=50.0), sizes=(256,), atol=1e-4)
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000])
@@ -117,10 +119,7 @@ def test_drift_and_a_long_gap_stay_close(model):
     x = np.random.default_rng(0).normal(0, 50, (4, 90 * 256)) + np.linspace(0, 20_000, 90 * 256)
     x[1, 40 * 256 : 54 * 256] = np.nan
     recording = Recording.from_array(x, 256.0, ["A1", "A2", "A3", "A4"], "µV")
-    preprocessing = Preprocessing(notch=50.0)
-    expected = Detector(model, preprocessing, channels="all").detect(recording).probabilities
-    decisions, _ = streamed(model, recording, preprocessing, sizes=(256,))
-    np.testing.assert_allclose([d.probability for d in decisions], expected, atol=0.05)
+    assert_streams(model, recording, Preprocessing(notch=50.0), sizes=(256,), atol=0.05)
 
 
 def test_without_lookahead_decisions_come_at_once(model):
@@ -176,16 +175,11 @@ def test_volts(model):
     np.testing.assert_allclose([d.probability for d in theirs], [d.probability for d in ours], atol=1e-5)
 
 
-def test_short_stream_gives_nothing(model):
+def test_a_short_stream_gives_nothing_and_one_that_is_over_takes_no_samples(model):
     stream = StreamingDetector(model, 512.0, ["A1"], Preprocessing(notch=None, reference=None))
     assert stream.feed(np.ones((1, 2000))) == []
-    assert stream.finish() == []
-
-
-def test_a_stream_that_is_over_takes_no_samples(model):
-    stream = StreamingDetector(model, 512.0, ["A1"], Preprocessing(notch=None, reference=None))
-    stream.finish()
-    assert stream.finish() == []
+    for _ in range(2):
+        assert stream.finish() == []
     with pytest.raises(ValueError, match=r"^the stream is over since finish\(\): make another StreamingDetector"):
         stream.feed(np.ones((1, 2000)))
 
@@ -236,33 +230,33 @@ def test_the_demo_is_known_by_its_name():
     np.testing.assert_allclose(got[:4], expected.probabilities[:4], atol=2e-5)  # its context
 
 
-def test_errors(model):
-    with pytest.raises(ValueError, match=r"preprocessing\.notch must be a frequency or None in a stream"):
-        StreamingDetector(model, 512.0, ["A1", "A2"], {"notch": "auto"})
-    with pytest.raises(ValueError, match="preprocessing has no field hum; its fields are sfreq, band, notch"):
-        StreamingDetector(model, 512.0, ["A1", "A2"], {"hum": 50.0})
-    with pytest.raises(ValueError, match=r"preprocessing\.notch must be a frequency or None in a stream"):
-        StreamingDetector(model, 512.0, ["A1", "A2"], Preprocessing())
-    with pytest.raises(ValueError, match=r"samples must be \[C, n\] with C = 2, got shape \(3, 5\)"):
-        StreamingDetector(model, 512.0, ["A1", "A2"], Preprocessing(notch=None)).feed(np.zeros((3, 5)))
-    with pytest.raises(ValueError, match="samples must hold real numbers, got <U3"):
-        StreamingDetector(model, 512.0, ["A1", "A2"]).feed("abc")
-    with pytest.raises(ValueError, match=r"sfreq must lie between 0\.1 and 1e[+]06 Hz, got '512'"):
-        StreamingDetector(model, "512", ["A1", "A2"])
-    for names in ("A1", [1, 2]):
-        with pytest.raises(ValueError, match="channel_names must be a list of names, got "):
-            StreamingDetector(model, 512.0, names)
-    with pytest.raises(ValueError, match="lookahead must not be negative"):
-        StreamingDetector(model, 512.0, ["A1", "A2"], Preprocessing(notch=None), lookahead=-1.0)
-    with pytest.raises(ValueError, match=r"lookahead .* must be a finite number, got inf"):
-        StreamingDetector(model, 512.0, ["A1", "A2"], Preprocessing(notch=None), lookahead=float("inf"))
-    for options, message in (
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"preprocessing": {"notch": "auto"}}, r"preprocessing\.notch must be a frequency or None in a stream"),
+        ({"preprocessing": Preprocessing()}, r"preprocessing\.notch must be a frequency or None in a stream"),
+        ({"preprocessing": {"hum": 50.0}}, "preprocessing has no field hum; its fields are sfreq, band, notch"),
+        ({"sfreq": "512"}, r"sfreq must lie between 0\.1 and 1e[+]06 Hz, got '512'"),
+        ({"channel_names": "A1"}, "channel_names must be a list of names, got "),
+        ({"channel_names": [1, 2]}, "channel_names must be a list of names, got "),
+        ({"lookahead": -1.0}, "lookahead must not be negative"),
+        ({"lookahead": float("inf")}, r"lookahead .* must be a finite number, got inf"),
         ({"lookahead": "0"}, "lookahead must .* be a finite number, got '0'"),
         ({"threshold": "0.5"}, "threshold must be a number, got '0.5'"),
         ({"channels": "A1"}, "channels must be a list of names, or None for all, got 'A1'"),
         ({"online": "1of2"}, r"online must be an OnlineRule, such as OnlineRule\(k=1, n=2\), got '1of2'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            StreamingDetector(model, 512.0, ["A1", "A2"], **options)
-    with pytest.raises(ValueError, match="two classes, it has 0"):
-        StreamingDetector(seeded(), 512.0, ["A1", "A2"], Preprocessing(notch=None))
+        ({"model": seeded()}, "two classes, it has 0"),
+    ],
+)
+def test_errors(model, options, message):
+    with pytest.raises(ValueError, match=message):
+        StreamingDetector(**({"model": model, "sfreq": 512.0, "channel_names": ["A1", "A2"]} | options))
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [(np.zeros((3, 5)), r"samples must be \[C, n\] with C = 2, got shape \(3, 5\)"), ("abc", "real numbers, got <U3")],
+)
+def test_samples_that_do_not_fit(model, samples, message):
+    with pytest.raises(ValueError, match=message):
+        StreamingDetector(model, 512.0, ["A1", "A2"]).feed(samples)

@@ -130,8 +130,5 @@ def test_errors(model):
 def test_channels_are_named_on_both_axes():
     values = np.zeros((1, 1, 3, 3))
     figure = plot_component_maps(ComponentMaps(values, values, ("A1", "A2", "B1")))
-    assert figure.axes[0].get_ylabel().startswith("query channel")
-    assert figure.axes[0].get_xlabel() == "key channel"
-    assert figure.axes[-1].get_ylabel() == "mean channel term\nof the score"  # of the colour bar
     for ticks in (figure.axes[0].get_xticklabels(), figure.axes[0].get_yticklabels()):
         assert [tick.get_text() for tick in ticks] == ["A1", "A2", "B1"]

@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from mvpa_ts.ieeg import Detector, MVPFormer, simulate_recording
 from mvpa_ts.ieeg.commands.detect import command_line
-from mvpa_ts.ieeg.commands.main import CommandError, check_model
+from mvpa_ts.ieeg.commands.main import check_model
 from mvpa_ts.ieeg.model.pretrained import folder_of, pretrained_config
 
 SCRIPT = Path(__file__).parents[3] / "experiments" / "shipped" / "demo_model.py"
@@ -22,8 +22,7 @@ def test_it_is_small_and_has_a_card(name):
     folder = folder_of(name)
     assert sum(file.stat().st_size for file in folder.iterdir()) < 2 * 2**20
     card = (folder / "README.md").read_text(encoding="utf-8")
-    for words in ("simulated subjects", "no recording of a person or an animal", "not a medical device"):
-        assert words in card
+    assert "not a medical device" in card
     assert f"experiments/shipped/demo_model.py --model {name}" in card
 
 
@@ -46,11 +45,6 @@ def test_its_name_is_reserved(name, tmp_path, monkeypatch):
     assert (model.config.amplitude, model.config.num_classes) == ("bands", 2)
     (tmp_path / name).rmdir()
     check_model(name)
-
-
-def test_a_mistyped_name_is_answered_with_both():
-    with pytest.raises(CommandError, match=r"there is no folder dmo; the package has demo and demo-base$"):
-        check_model("dmo")
 
 
 def test_commands_take_them_when_none_is_named():

@@ -82,8 +82,3 @@ def test_channels_can_be_picked():
 def test_a_context_past_the_codebook_is_refused():
     with pytest.raises(ValueError, match=r"context must be from 1 to time_rows \(110\), got 111"):
         embed(make_model(), make_recording(10.0), context=111)
-
-
-def test_printed_they_are_one_line():
-    embeddings = embed(make_model(), make_recording(32.0))
-    assert repr(embeddings) == "<Embeddings of 7 segments × 3 channels (1 without a signal) × 64>"

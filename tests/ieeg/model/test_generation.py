@@ -121,15 +121,6 @@ def test_the_waveform_is_made_of_the_recordings_past():
     np.testing.assert_allclose(result.waveform[:, joint], expected, atol=1e-3)
 
 
-def test_repr_says_when_and_how_much():
-    samples = recording(60.0).read(0, 60 * 512)
-    whole = generate(make_model().float(), Recording.from_array(samples, 512.0, ["A1", "A2", "A3"], "µV"), 3, past=4)
-    assert repr(whole) == "<Generated 60.0 to 75.0 s: 3 × 3 channels × 64>"
-    samples[1, -10 * 512 :] = 0.0
-    part = generate(make_model().float(), Recording.from_array(samples, 512.0, ["A1", "A2", "A3"], "µV"), 1, past=4)
-    assert repr(part) == "<Generated 60.0 to 65.0 s: 1 × 3 channels (1 without a signal) × 64>"
-
-
 def test_only_the_past_counts_and_the_grid_ends_with_the_recording():
     """What is generated after 61.3 s is the same whatever comes later, and at another rate nearly the same place."""
     source, model = recording(80.0), make_model().float()

@@ -6,6 +6,8 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.made_up_recordings import WITHOUT_DROPOUT, seeded, signal
+from support.reading import refuses
 
 pytest.importorskip("peft")
 from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_m, mvpformer_s, mvpformer_tiny
@@ -19,17 +21,12 @@ from mvpa_ts.ieeg.model.lora import (
     with_head,
 )
 
-CONFIG = mvpformer_tiny(dim=16, mlp_dim=24, context=4, dropout=0.0)
-
-
-def signal(segments: int = 4, channels: int = 3, batch: int = 2) -> torch.Tensor:
-    return torch.randn(batch, channels, segments * 2560, generator=torch.Generator().manual_seed(0))
+CONFIG = mvpformer_tiny(**WITHOUT_DROPOUT)
 
 
 @pytest.fixture
 def base() -> MVPFormer:
-    torch.manual_seed(0)
-    return MVPFormer(CONFIG).eval()
+    return seeded(**WITHOUT_DROPOUT)
 
 
 def disturbed(model: torch.nn.Module) -> torch.nn.Module:
@@ -114,17 +111,13 @@ def test_a_head_leaves_precision_and_checkpointing_as_they_are(base):
 
 def test_adapter_alone_needs_its_base(base, tmp_path):
     save_finetuned(prepared(with_head(base)), tmp_path)
-    with pytest.raises(FileNotFoundError, match="name the model it was trained on"):
-        load_finetuned(tmp_path / "adapter")
+    refuses(load_finetuned, "name the model it was trained on", tmp_path / "adapter", kind=FileNotFoundError)
     other = MVPFormer(mvpformer_tiny(dim=32, context=4))
-    with pytest.raises(ValueError, match="does not fit base"):
-        load_finetuned(tmp_path / "adapter", other)
-    with pytest.raises(FileNotFoundError, match="holds neither"):
-        load_finetuned(tmp_path / "nothing", base)
+    refuses(load_finetuned, "does not fit base", tmp_path / "adapter", other)
+    refuses(load_finetuned, "holds neither", tmp_path / "nothing", base, kind=FileNotFoundError)
     weights = tmp_path / "adapter" / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
-    with pytest.raises(ValueError, match="damaged"):
-        load_finetuned(tmp_path / "adapter", base)
+    refuses(load_finetuned, "damaged", tmp_path / "adapter", base)
 
 
 def lora(base, folder):
@@ -149,8 +142,7 @@ def lora(base, folder):
 def test_adapter_on_another_base_is_refused(base, changes, message, tmp_path):
     adapter = lora(base, tmp_path)
     other = MVPFormer(dataclasses.replace(CONFIG, **changes))
-    with pytest.raises(ValueError, match=f"does not fit base: .*{message}"):
-        load_finetuned(adapter, other)
+    refuses(load_finetuned, f"does not fit base: .*{message}", adapter, other)
 
 
 def test_adapter_fits_its_base_whatever_its_heads(base, tmp_path):
@@ -163,8 +155,7 @@ def test_adapter_fits_its_base_whatever_its_heads(base, tmp_path):
         torch.testing.assert_close(loaded.state_dict(), expected.state_dict())
     with torch.no_grad():
         next(base.encoder.parameters())[0] += 1e-6
-    with pytest.raises(ValueError, match="trained on weights with SHA-256"):
-        load_finetuned(adapter, base)
+    refuses(load_finetuned, "trained on weights with SHA-256", adapter, base)
 
 
 @pytest.mark.parametrize("part", ["blocks.1", "head", "value.lora_B"])
@@ -174,8 +165,7 @@ def test_adapter_file_with_missing_tensors_is_refused(base, part, tmp_path):
     weights = load_file(file)
     save_file({name: tensor for name, tensor in weights.items() if part not in name}, file)
     count = sum(part in name for name in weights)
-    with pytest.raises(ValueError, match=rf"does not fit the model .*{count} missing: .*{part}"):
-        load_finetuned(adapter, base)
+    refuses(load_finetuned, rf"does not fit the model .*{count} missing: .*{part}", adapter, base)
 
 
 def test_adapter_file_with_other_tensors_is_refused(base, tmp_path):
@@ -183,14 +173,11 @@ def test_adapter_file_with_other_tensors_is_refused(base, tmp_path):
     file = adapter / "adapter_model.safetensors"
     weights = load_file(file)
     save_file({**weights, "base_model.model.stack.blocks.2.more": torch.zeros(2)}, file)
-    with pytest.raises(ValueError, match=r"1 unexpected: base_model\.model\.stack\.blocks\.2\.more"):
-        load_finetuned(adapter, base)
+    refuses(load_finetuned, r"1 unexpected: base_model\.model\.stack\.blocks\.2\.more", adapter, base)
     save_file({name: tensor[:1].contiguous() if "head" in name else tensor for name, tensor in weights.items()}, file)
-    with pytest.raises(ValueError, match=r"1 of another shape: .*head\.weight \(1, 16\) in place of \(2, 16\)"):
-        load_finetuned(adapter, base)
+    refuses(load_finetuned, r"1 of another shape: .*head\.weight \(1, 16\) in place of \(2, 16\)", adapter, base)
     (adapter / "base.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"base\.json is not in"):
-        load_finetuned(adapter, base)
+    refuses(load_finetuned, r"base\.json is not in", adapter, base, kind=FileNotFoundError)
 
 
 def test_merged_keeps_the_pretrained_weights(base):
@@ -207,7 +194,6 @@ def test_a_changed_configuration_of_an_adapter_is_refused(base, tmp_path):
     text = config.read_text()
     assert json.loads((adapter / "base.json").read_text())["adapter_config_sha256"]
     config.write_text(json.dumps(json.loads(text) | {"init_lora_weights": "pissa"}))
-    with pytest.raises(ValueError, match=r"adapter_config\.json was changed after the adapter was saved"):
-        load_finetuned(adapter, base)
+    refuses(load_finetuned, r"adapter_config\.json was changed after the adapter was saved", adapter, base)
     config.write_text(text)
     load_finetuned(adapter, base)

@@ -15,6 +15,7 @@ import pytest
 import pywt
 import torch
 from safetensors.torch import save_file
+from support.reading import refuses
 from torch import Tensor
 
 from mvpa_ts.ieeg.commands.main import main
@@ -224,13 +225,6 @@ def test_files_with_the_older_name(base, prefix, tmp_path):
         assert torch.equal(model.state_dict()[name], tensor)
 
 
-def test_both_spellings_at_once_are_refused(tmp_path):
-    weights = released_base(CONFIG)
-    weights["genie.encoder.proj.weight"] = weights["encoder.proj.weight"]
-    with pytest.raises(ValueError, match="some tensors twice"):
-        load_released(write(weights, tmp_path / "twice.ckpt"), config=CONFIG)
-
-
 def test_safetensors_and_nested_state_dict(base, tmp_path):
     weights = {name: tensor.contiguous() for name, tensor in released_base(CONFIG).items()}
     first = load_released(write(weights, tmp_path / "base.safetensors"), config=CONFIG)
@@ -298,12 +292,12 @@ def change(path: Path, edit: Callable[[dict[str, Any]], None]) -> None:
             "set of LoRA adapters does not fit the model",
         ),
         (lambda w: w.update(epoch=3), "must hold a state dict"),
+        (lambda w: w.update({"genie.encoder.proj.weight": w["encoder.proj.weight"]}), "some tensors twice"),
     ],
 )
 def test_a_base_file_that_does_not_fit_is_refused(base, edit, message):
     change(base, edit)
-    with pytest.raises(ValueError, match=message):
-        load_released(base, config=CONFIG)
+    refuses(load_released, message, base, config=CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -321,41 +315,34 @@ def test_a_base_file_that_does_not_fit_is_refused(base, edit, message):
 )
 def test_a_head_file_that_does_not_fit_is_refused(base, head, edit, message):
     change(head, edit)
-    with pytest.raises(ValueError, match=message):
-        load_released(base, head, CONFIG)
+    refuses(load_released, message, base, head, CONFIG)
 
 
 def test_another_size_is_refused(base):
-    with pytest.raises(ValueError, match=r"with D = 768, got \(24, 24\)"):
-        load_released(base, config="s")
+    refuses(load_released, r"with D = 768, got \(24, 24\)", base, config="s")
     write(released_base(dataclasses.replace(CONFIG, num_layers=3)), base)
     with pytest.raises(ValueError, match=r"does not fit the model \(25 tensors match; 10 unexpected: mvpformer\.h\.2"):
         load_released(base, config=CONFIG)
-    with pytest.raises(ValueError, match="config must be 's', 'm' or an MVPFormerConfig, got 'xl'"):
-        load_released(base, config="xl")
+    refuses(load_released, "config must be 's', 'm' or an MVPFormerConfig, got 'xl'", base, config="xl")
 
 
 def test_missing_and_damaged_files(base, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no file .*absent\.ckpt"):
-        load_released(tmp_path / "absent.ckpt")
+    refuses(load_released, r"there is no file .*absent\.ckpt", tmp_path / "absent.ckpt", kind=FileNotFoundError)
     with pytest.raises(FileNotFoundError, match=r"there is no file .*absent\.ckpt"):
         load_released(base, tmp_path / "absent.ckpt", CONFIG)
     for size in (0, 100, base.stat().st_size // 2):
         (tmp_path / "cut.ckpt").write_bytes(base.read_bytes()[:size])
-        with pytest.raises(ValueError, match=r"cut\.ckpt is damaged"):
-            load_released(tmp_path / "cut.ckpt", config=CONFIG)
+        refuses(load_released, r"cut\.ckpt is damaged", tmp_path / "cut.ckpt", config=CONFIG)
     torch.save({"head.head.weight": Path("a path")}, tmp_path / "code.ckpt")
     with pytest.raises(ValueError, match="more than tensors and plain values, which is never loaded"):
         load_released(tmp_path / "code.ckpt", config=CONFIG)
     for content in (b"x", b"a text\n", b"a"):  # at which torch's reader raises one exception and another
         (tmp_path / "other.txt").write_bytes(content)
-        with pytest.raises(ValueError, match=r"other\.txt is damaged"):
-            load_released(tmp_path / "other.txt", config=CONFIG)
+        refuses(load_released, r"other\.txt is damaged", tmp_path / "other.txt", config=CONFIG)
 
 
-def test_the_command_says_what_is_wrong(tmp_path, capsys):
-    assert main(["convert", str(tmp_path / "absent.ckpt"), "-o", str(tmp_path / "out")]) == 1
-    assert "mvpformer convert: there is no file" in capsys.readouterr().err
+def test_the_command_says_what_is_wrong(tmp_path, capsys, fails):
+    fails("mvpformer convert: there is no file", "convert", tmp_path / "absent.ckpt", "-o", tmp_path / "out")
     assert main(["convert", str(tmp_path / "absent.ckpt"), "--size", "xl", "-o", str(tmp_path / "out")]) == 1
     assert "--size must be s, m or the path of a config.json, got xl: there is no such file" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

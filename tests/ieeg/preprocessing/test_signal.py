@@ -235,6 +235,10 @@ def test_defaults_follow_the_recording():
         ({"band": (0.5, float("nan"))}, "band"),
         ({"notch": "50"}, "notch"),
         ({"notch": 300.0}, "notch"),
+        *(
+            ({"notch": notch}, "notch must be one number between 0 and 256 Hz, whose harmonics are removed")
+            for notch in ((50.0, 100.0), [50.0], 0.0, 256.0)
+        ),
         ({"reference": "car"}, "reference"),
         ({"max_bad_share": 1.0}, "max_bad_share"),
     ],
@@ -252,9 +256,3 @@ def test_references_that_cannot_be():
         PreprocessedSignal(data.pick(["A1", "A3", "B1"]), Preprocessing(reference="bipolar"))
     with pytest.raises(ValueError, match="no channel A1; it has A1-A2, A2-A3, B1-B2"):
         PreprocessedSignal(data, Preprocessing(reference="bipolar"), ("A1",))
-
-
-@pytest.mark.parametrize("notch", [(50.0, 100.0), [50.0], 0.0, 256.0])
-def test_a_notch_that_is_no_frequency_is_named(notch):
-    with pytest.raises(ValueError, match="notch must be one number between 0 and 256 Hz, whose harmonics are removed"):
-        Preprocessing(notch=notch)

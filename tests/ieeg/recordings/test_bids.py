@@ -1,18 +1,16 @@
-"""channels.tsv in any order: each channel's amplitude in the file says which contact it really is."""
+"""channels.tsv in any order, where each channel's amplitude says which contact it really is; and electrodes.tsv."""
 
 import re
 import warnings
 from pathlib import Path
 
+import edfio
 import numpy as np
 import pytest
+from support.reading import refused, warned
 
 from mvpa_ts.ieeg import read_recording
-from mvpa_ts.ieeg.recordings.bids import beside, rows_of_channels
-
-pytest.importorskip("mne")
-pytest.importorskip("mne_bids")
-edfio = pytest.importorskip("edfio")
+from mvpa_ts.ieeg.recordings.bids import beside, electrode_positions, rows_of_channels
 
 NAMES = tuple(f"A{i}" for i in range(1, 11))
 RATE = 256
@@ -157,8 +155,7 @@ def test_with_a_faster_channel_too(tmp_path, labels):
 def test_odd_tables_are_named(tmp_path, table, message):
     path = data_set(tmp_path, ["A1"], [])
     (path.parent / "sub-01_task-x_channels.tsv").write_text(table)
-    with pytest.raises(ValueError, match=message):
-        read_recording(path)
+    refused(path, message)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
@@ -174,8 +171,8 @@ def test_a_micro_sign_in_any_encoding(tmp_path, encoding):
 def test_two_names_that_are_one_without_their_prefix():
     table = [{"name": "A1", "type": "SEEG"}, {"name": "A2", "type": "SEEG"}]
     with pytest.warns(UserWarning, match=r"only the table has \['A1'\], only the file has \['EEG A1', 'POL A1'\]"):
-        found = rows_of_channels(["EEG A1", "POL A1", "A2"], table, "channels.tsv")
-    assert found == {"A2": table[1]}
+        rows = rows_of_channels(["EEG A1", "POL A1", "A2"], table, "channels.tsv")
+    assert rows == {"A2": table[1]}
 
 
 @pytest.mark.parametrize("name", ["night", "sub-02_task-x_ieeg"])
@@ -186,8 +183,7 @@ def test_a_table_beside_a_file_of_no_data_set(tmp_path, name):
     rows = ["A1\tSEEG\tmV\tgood", "A2\tSEEG\tuV\tbad", "A3\tSEEG\tµV\tgood"]
     table = tmp_path / f"{name.removesuffix('_ieeg')}_channels.tsv"
     table.write_text("name\ttype\tunits\tstatus\n" + "\n".join(rows) + "\n", encoding="utf-8")
-    with pytest.warns(UserWarning, match="is used as in BIDS"):
-        recording = read_recording(path)
+    recording = warned(path, "is used as in BIDS")
     assert recording.dropped == {"A2": "marked bad"}
     assert recording.subject == name.partition("_")[0]
     np.testing.assert_allclose(np.abs(recording.read(0, 5120)).max(1), [1000, 1], rtol=1e-3)
@@ -204,8 +200,7 @@ def test_the_subject_of_a_data_set_without_its_description(tmp_path):
         f"filename\tacq_time\nieeg\\{path.name}\t2021-03-01T10:00:00\n"
     )
     (folder.parent / "sub-07_ses-2_events.tsv").write_text("onset\tduration\ttrial_type\n3\t4\tsz\n")
-    with pytest.warns(UserWarning, match=r"sub-… in the names of .* no dataset_description\.json lies above it$"):
-        recording = read_recording(path)
+    recording = warned(path, r"sub-… in the names of .* no dataset_description\.json lies above it$")
     assert (recording.subject, recording.seizures) == ("sub-07", ((3.0, 7.0),))
     assert recording.metadata == {"age": 41.0, "sex": "female", "start": "2021-03-01T10:00:00+00:00"}
     scans = folder.parent / "sub-07_ses-2_scans.tsv"
@@ -214,24 +209,21 @@ def test_the_subject_of_a_data_set_without_its_description(tmp_path):
     with pytest.warns(UserWarning, match=r"scans\.tsv: sub-07_.*_ieeg\.edf has several rows whose acq_time differ, of"):
         assert "start" not in read_recording(path).metadata  # EDF's first moment, 1985, is no date
     scans.write_text("\n".join([header, scan, scan]).replace("T10:00:00", ""))  # no midnight
-    with pytest.warns(UserWarning, match="_ieeg.edf is no date with a time and is not used"):
-        assert "start" not in read_recording(path).metadata
+    assert "start" not in warned(path, "_ieeg.edf is no date with a time and is not used").metadata
 
 
 def test_a_table_whose_name_does_not_say_whose_it_is(tmp_path):
     path = data_set(tmp_path, ["A1"], [row("A1", state="bad")])
     for name in ("channels.tsv", "sub-01_task-X_Channels.tsv", "sub-1_task-x_channels.tsv"):
         next(path.parent.glob("*hannels.tsv")).rename(path.with_name(name))
-        with pytest.warns(UserWarning, match=rf"{name} is not read\. .* channels of .*, call it sub-01_task-x_ch"):
-            assert read_recording(path).dropped == {}
+        assert warned(path, rf"{name} is not read\. .* channels of .*, call it sub-01_task-x_ch").dropped == {}
 
 
 @pytest.mark.parametrize(("unit", "scale"), [("microV", 1), ("mV", 1000), ("nV", 0.001)])
 def test_units_that_only_the_table_states(tmp_path, unit, scale):
     edfio.Edf([edfio.EdfSignal(np.sin(np.arange(5120)), 256, label="A1")]).write(tmp_path / "night.edf")
     (tmp_path / "night_channels.tsv").write_text(f"name\ttype\tunits\nA1\tSEEG\t{unit}\n")
-    with pytest.warns(UserWarning, match="is used as in BIDS"):
-        recording = read_recording(tmp_path / "night.edf")
+    recording = warned(tmp_path / "night.edf", "is used as in BIDS")
     np.testing.assert_allclose(np.abs(recording.read(0, 5120)).max(), scale, rtol=1e-3)
 
 
@@ -281,8 +273,7 @@ def test_states_by_another_heading_and_odd_ones(tmp_path):
 def test_a_description_that_contradicts_the_file(tmp_path, stated, said):
     path = data_set(tmp_path, ["A1"], [row("A1")])
     path.with_suffix(".json").write_text(stated)
-    with pytest.warns(UserWarning, match=said):
-        read_recording(path)
+    warned(path, said)
 
 
 def test_what_files_of_json_say_is_inherited_key_by_key(tmp_path):
@@ -334,18 +325,60 @@ def test_a_subject_of_several_rows_and_errors_in_tables_of_the_folders_above(tmp
         assert read_recording(path).metadata["age"] == age
     for text in ("participant_id\tage\nsub-01\t30\nsub-01\t45\n", "participant_id\tage\tage\nsub-01\t3\t4\n"):
         table.write_text(text)
-        with pytest.warns(UserWarning, match=r"age, sex and handedness are not read: .*participants\.tsv has"):
-            assert "age" not in read_recording(path).metadata
+        assert "age" not in warned(path, r"age, sex and handedness are not read: .*participants\.tsv has").metadata
     scans = path.parents[1] / "sub-01_scans.tsv"
     for text in ("", "filename,acq_time\n", "filename\tfilename\n"):
         scans.write_text(text)
-        with pytest.warns(UserWarning, match=r"the start is not read: .*sub-01_scans\.tsv has"):
-            read_recording(path)
+        warned(path, r"the start is not read: .*sub-01_scans\.tsv has")
     scans.unlink()
     place = '{"InstitutionName": "Zürich", "PowerLineFrequency": 50}'
     for encoding in ("cp1252", "utf-16", "utf-8-sig"):
         (tmp_path / "task-x_ieeg.json").write_text(place, encoding=encoding)
         assert read_recording(path).metadata["line_frequency"] == 50.0
     (tmp_path / "task-x_events.tsv").write_text("when\ttrial_type\n1\tsz\n")
-    with pytest.raises(ValueError, match=r"task-x_events\.tsv has no column 'onset'"):
-        read_recording(path)
+    refused(path, r"task-x_events\.tsv has no column 'onset'")
+
+
+# Positions from odd tables: read where they can be, else named in a warning, and never in the way.
+PLACES = "name\tx\ty\tz\tnote\nA1\t1\t2\t3\tn\u00e9\nA2\tn/a\t2\t3\t\nEEG B1-Ref\t4\t5\t6\n"
+
+
+def placed(folder: Path, text: str, encoding: str = "utf-8") -> Path:
+    (folder / "sub-01_space-ACPC_electrodes.tsv").write_text(text, encoding=encoding)
+    return folder / "sub-01_task-x_ieeg.edf"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
+def test_positions_of_electrodes_in_any_encoding(tmp_path, encoding, recwarn):
+    positions = electrode_positions(placed(tmp_path, PLACES, encoding))
+    assert ["is read as Windows-1252" in str(said.message) for said in recwarn] == [True] * (encoding == "latin-1")
+    assert positions == {"A1": (1.0, 2.0, 3.0), "B1": (4.0, 5.0, 6.0)}
+
+
+@pytest.mark.parametrize("text", [PLACES.replace("name", "label"), "name\tx\ty\nA1\t1\t2\n", "", "name\tx\ty\n\rz\r"])
+def test_an_odd_table_of_electrodes_is_named(tmp_path, text):
+    file = placed(tmp_path, text)
+    with pytest.warns(UserWarning, match=r"no positions of electrodes: .*sub-01_space-ACPC_electrodes\.tsv has no col"):
+        assert electrode_positions(file) == {}
+
+
+def test_a_row_of_electrodes_that_is_too_short_or_too_long(tmp_path):
+    assert electrode_positions(placed(tmp_path, "name\tx\ty\tz\nA1\t1\nA2\t1\t2\t3\t4\t5\n")) == {"A2": (1.0, 2.0, 3.0)}
+
+
+@pytest.mark.parametrize("missing", ["n/a", "NaN", "nan", "inf", ""])
+def test_contacts_without_numbers_are_left_out(tmp_path, missing):
+    text = f"name\tx\ty\tz\nA1\t{missing}\t2\t3\nA2\t4\t5\t6\n"
+    assert electrode_positions(placed(tmp_path, text)) == {"A2": (4.0, 5.0, 6.0)}
+
+
+def test_of_several_tables_of_electrodes_none_is_taken_and_it_is_said(tmp_path):
+    file = placed(tmp_path, PLACES)
+    (tmp_path / "sub-01_space-MNI_electrodes.tsv").write_text(PLACES)
+    with pytest.warns(UserWarning, match="several tables of them, sub-01_space-ACPC_electrodes.tsv, sub-01_space-MNI"):
+        assert electrode_positions(file) == {}
+
+
+def test_of_two_positions_of_a_contact_none_is_taken_and_it_is_said(tmp_path):
+    with pytest.warns(UserWarning, match="no positions of A1: .* has several of them, which differ"):
+        assert electrode_positions(placed(tmp_path, f"{PLACES}A1\t9\t9\t9\nB1\t4\t5\t6\n")) == {"B1": (4.0, 5.0, 6.0)}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import reading
 from support.edf_files import signals_of
 
 from mvpa_ts.ieeg import Recording, read_recording, simulate_recording
@@ -48,12 +49,11 @@ def refused(path: Path, message: str, kind: type[Exception] = ValueError) -> str
     """The error of reading, which comes without much memory."""
     tracemalloc.start()
     try:
-        with pytest.raises(kind, match=message) as caught:
-            read_recording(path)
+        said = reading.refused(path, message, kind)
         assert tracemalloc.get_traced_memory()[1] < 100e6
     finally:
         tracemalloc.stop()
-    return str(caught.value)
+    return said
 
 
 @pytest.fixture

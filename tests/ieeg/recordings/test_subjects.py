@@ -1,9 +1,9 @@
 """Tables of who was recorded in which file."""
 
-import warnings
 from pathlib import Path
 
 import pytest
+from support.reading import refuses
 
 from mvpa_ts.ieeg.recordings.subjects import read_subjects, subject_of_each
 
@@ -47,29 +47,24 @@ def test_files_of_one_person(folder, monkeypatch):
     ],
 )
 def test_wrong_rows(folder, row, error, message):
-    with pytest.raises(error, match=message):
-        read_subjects(table(folder, "a.edf\tAda", row))
+    refuses(read_subjects, message, table(folder, "a.edf\tAda", row), kind=error)
 
 
 def test_wrong_tables(folder):
-    with pytest.raises(FileNotFoundError, match=r"no table of subjects .*subjects\.tsv"):
-        read_subjects(folder / "subjects.tsv")
+    refuses(read_subjects, r"no table of subjects .*subjects\.tsv", folder / "subjects.tsv", kind=FileNotFoundError)
     with pytest.raises(ValueError, match=r"no column 'file'; its columns are participant_id, subject"):
         read_subjects(table(folder, "a.edf\tAda", heading="participant_id\tsubject"))
     (folder / "subjects.tsv").write_bytes(b"")
-    with pytest.raises(ValueError, match="no column 'file'"):
-        read_subjects(folder / "subjects.tsv")
+    refuses(read_subjects, "no column 'file'", folder / "subjects.tsv")
     (folder / "subjects.tsv").write_bytes(b"file\tsubject\na.edf\t" + b"x" * 200_000)
-    with pytest.raises(ValueError, match="is not a text table"):
-        read_subjects(folder / "subjects.tsv")
+    refuses(read_subjects, "is not a text table", folder / "subjects.tsv")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
-def test_other_encodings(folder, encoding):
+def test_other_encodings(folder, encoding, recwarn):
     (folder / "subjects.tsv").write_bytes("file\tsubject\na.edf\tJörg\n".encode(encoding))
-    with warnings.catch_warnings(record=True, action="always") as said:
-        assert read_subjects(folder / "subjects.tsv") == {folder / "a.edf": "Jörg"}
-    assert ["is read as Windows-1252" in str(warning.message) for warning in said] == [True] * (encoding == "cp1252")
+    assert read_subjects(folder / "subjects.tsv") == {folder / "a.edf": "Jörg"}
+    assert ["is read as Windows-1252" in str(warning.message) for warning in recwarn] == [True] * (encoding == "cp1252")
 
 
 def test_table_and_recordings_name_the_same_files(folder):

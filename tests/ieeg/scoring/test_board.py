@@ -122,7 +122,7 @@ def test_a_file_of_a_baseline_is_a_detector(tmp_path):
     assert [*detectors_at_hand(["line-length"])] == [*detectors_at_hand()]
 
 
-def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys):
+def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys, fails):
     recording = simulate_recording("S01", num_channels=4, duration=120.0, num_seizures=1)
     write_edf(recording, tmp_path / "bids" / "sub-01" / "ieeg" / "sub-01_task-x_ieeg.edf")
     (tmp_path / "mine.py").write_text(
@@ -144,10 +144,8 @@ def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys):
     assert "is used as in BIDS" in (tmp_path / "one" / "board.html").read_text(encoding="utf-8")
     assert not ADDED
     (tmp_path / "bids" / "night.trc").touch()
-    assert main(words) == 1
-    assert "all are read but 1 of a kind that is not read, such as night.trc" in capsys.readouterr().err
-    assert main(["board", str(tmp_path / "bids"), "--add", "nowhere.py", "-o", "x"]) == 1
-    assert "--add: there is no file nowhere.py" in capsys.readouterr().err
+    fails("all are read but 1 of a kind that is not read, such as night.trc", *words)
+    fails("--add: there is no file nowhere.py", "board", tmp_path / "bids", "--add", "nowhere.py", "-o", "x")
     (tmp_path / "empty.py").touch()
     (tmp_path / "mine.txt").touch()
     (tmp_path / "broken.py").write_text("import brainmaze_of_mine\n", encoding="utf-8")
@@ -158,8 +156,7 @@ def test_the_command_gives_the_same_bytes_twice(tmp_path, capsys):
         ([*board, str(tmp_path / "x"), "--add", str(tmp_path / "mine.txt")], "--add must name Python files, which end"),
         ([*board, str(tmp_path / "mine.txt")], "mine.txt is a file: name a folder"),
     ):
-        assert main(words) == 1
-        assert message in capsys.readouterr().err
+        fails(message, *words)
 
 
 def test_the_example_of_the_page_runs(monkeypatch):
@@ -201,7 +198,7 @@ def test_recordings_of_one_name_and_of_that_of_a_detector_are_all_listed(tmp_pat
     assert [*result.failures] == ["broken: S02_session0 (recording 1)"]
 
 
-def test_a_damaged_recording_is_listed_and_the_others_are_scored(tmp_path, capsys):
+def test_a_damaged_recording_is_listed_and_the_others_are_scored(tmp_path, capsys, fails):
     recording = simulate_recording("S01", num_channels=2, duration=60.0, num_seizures=1)
     write_edf(recording, tmp_path / "in" / "night.edf")
     cut = tmp_path / "in" / "cut.edf"
@@ -214,8 +211,7 @@ def test_a_damaged_recording_is_listed_and_the_others_are_scored(tmp_path, capsy
     assert "cut.edf" in (tmp_path / "board" / "board.html").read_text(encoding="utf-8")
     assert len((tmp_path / "board" / "board.csv").read_text(encoding="utf-8").splitlines()) == 3
     (tmp_path / "in" / "night.edf").unlink()
-    assert main(words) == 1
-    assert "is truncated" in capsys.readouterr().err
+    fails("is truncated", *words)
 
 
 def test_a_board_that_takes_the_place_of_one_of_the_same_time_says_so(tmp_path, monkeypatch):

@@ -129,6 +129,7 @@ def test_background_of_a_span_without_seizure_is_added(batch):
         ({"channels": 1.0}, r"channels must be in \[0, 1\), got 1\.0"),
         ({"background": -1.0}, "background must be at least 0"),
         ({"polarity": "no"}, "polarity must be True or False, got 'no'"),
+        ({"start": 1.5}, "start must be a share"),
         ({"fluctuation": -1.0}, "fluctuation must be finite and at least 0"),
         ({"fluctuation": math.inf}, "fluctuation must be finite and at least 0"),
     ],
@@ -150,11 +151,6 @@ def test_a_start_masks_what_lies_before_and_forgets_the_past(batch):
     assert (after["token_mask"].any(2).sum(1) < batch["token_mask"].any(2).sum(1)).any()
     untouched = changed(batch, seed=2, start=0.0)
     assert torch.equal(untouched["token_mask"], batch["token_mask"])
-
-
-def test_a_start_is_a_share():
-    with pytest.raises(ValueError, match="start must be a share"):
-        Augmentation(start=1.5)
 
 
 def tones(batch, samples_per_second=512):

@@ -1,6 +1,7 @@
 """Checkpoints survive a full disk, and damaged ones are named."""
 
 import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -78,27 +79,21 @@ def test_killed_while_writing_leaves_the_previous_checkpoint(tmp_path, monkeypat
     assert io.load_checkpoint(path)["state_dict"]["w"][0, 0] == 1.0
 
 
-def damage(path: Path, how: str) -> None:
-    content = path.read_bytes()
-    if how == "truncated":
-        path.write_bytes(content[: len(content) // 2])
-    elif how == "empty":
-        path.write_bytes(b"")
-    elif how == "flipped":
-        path.write_bytes(content[:100] + bytes(255 - byte for byte in content[100:900]) + content[900:])
-    elif how == "text":
-        path.write_text("not a checkpoint")
-    elif how == "letter":
-        path.write_text("a")  # at which torch's reader pops from an empty list
-    elif how == "pickle":
-        torch.save({"state_dict": Path("x")}, path)
+DAMAGES = {
+    "truncated": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    "flipped": lambda content: content[:100] + bytes(255 - byte for byte in content[100:900]) + content[900:],
+    "text": lambda content: b"not a checkpoint",
+    "letter": lambda content: b"a",  # at which torch's reader pops from an empty list
+    "pickle": lambda content: pickle.dumps({"state_dict": Path("x")}),
+}
 
 
-@pytest.mark.parametrize("how", ["truncated", "empty", "flipped", "text", "letter", "pickle"])
+@pytest.mark.parametrize("how", DAMAGES)
 def test_damaged_checkpoint(tmp_path, how):
     io, path = AtomicCheckpointIO(), tmp_path / "last.ckpt"
     io.save_checkpoint(checkpoint(1.0), path)
-    damage(path, how)
+    path.write_bytes(DAMAGES[how](path.read_bytes()))
     with pytest.raises(ValueError, match=r"last\.ckpt cannot be read .* damaged"):
         io.load_checkpoint(path, weights_only=False)
 

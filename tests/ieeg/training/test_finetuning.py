@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from support.made_up_recordings import quiet_trainer, recording, seeded
+from support.made_up_recordings import WITHOUT_DROPOUT, quiet_trainer, recording, seeded, signal
 
 pytest.importorskip("peft")
 from mvpa_ts.ieeg import Detector, MVPFormer, mvpformer_tiny
@@ -19,17 +19,12 @@ from mvpa_ts.ieeg.training.augmentation import Augmentation
 from mvpa_ts.ieeg.training.data_module import SeizureDataModule, Simulation
 from mvpa_ts.ieeg.training.finetuning import FinetuningModule
 
-SIZES = {"dim": 16, "mlp_dim": 24, "context": 4, "dropout": 0.0}
-CONFIG = mvpformer_tiny(**SIZES)
-
-
-def signal(segments: int = 4, channels: int = 3, batch: int = 2) -> torch.Tensor:
-    return torch.randn(batch, channels, segments * 2560, generator=torch.Generator().manual_seed(0))
+CONFIG = mvpformer_tiny(**WITHOUT_DROPOUT)
 
 
 @pytest.fixture
 def base() -> MVPFormer:
-    return seeded(**SIZES)
+    return seeded(**WITHOUT_DROPOUT)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +174,7 @@ def test_resumed_run_is_the_same_run(base, tmp_path):
         FinetuningModule(tmp_path / "base").on_load_checkpoint({})
 
 
-def test_command_from_a_pretrained_folder_to_a_detector(base, tmp_path, capsys):
+def test_command_from_a_pretrained_folder_to_a_detector(base, tmp_path, capsys, fails):
     base.save_pretrained(tmp_path / "base")
     small = {"subjects": 2, "channels": [2], "hours": 0.1, "seizures": 1, "seed": 0}
     arguments = ["finetune", "--config", "tiny", "--output", str(tmp_path / "run"), "--trainer.max_steps", "2"]
@@ -199,13 +194,11 @@ def test_command_from_a_pretrained_folder_to_a_detector(base, tmp_path, capsys):
     assert f"error: there is no folder {tmp_path / 'nothing'}" in capsys.readouterr().err
     trained = [*arguments, "--model.base", str(tmp_path / "base")]
     validate = ["finetune", "validate", *trained[1:]]
-    assert main(validate) == 1  # the head would be random
-    assert "validate needs --ckpt_path" in capsys.readouterr().err
+    fails("validate needs --ckpt_path", *validate)
     assert main([*validate, "--ckpt_path", "last"]) == 0
     assert "validation/auroc" in capsys.readouterr().out
     trained[trained.index("--output") + 1] = str(tmp_path / "mistyped")
-    assert main([*trained, "--ckpt_path", "last"]) == 1
-    assert "there is no checkpoint" in capsys.readouterr().err
+    fails("there is no checkpoint", *trained, "--ckpt_path", "last")
 
 
 def test_amplitude_trains_head_and_map_and_blocks_leave_the_projection(base, tmp_path):

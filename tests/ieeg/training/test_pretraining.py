@@ -7,9 +7,9 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from support.made_up_recordings import recording
+from support.made_up_recordings import quiet_trainer, recording
 
-from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+from mvpa_ts.ieeg import MVPFormer, Recording, mvpformer_tiny
 from mvpa_ts.ieeg.random_streams import stream_seed
 from mvpa_ts.ieeg.simulation.writing import write_edf
 from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
@@ -25,9 +25,13 @@ def architecture(**changes: Any):
     return mvpformer_tiny(**{"dim": 16, "mlp_dim": 24, "num_layers": 1, "context": CONTEXT, **changes})
 
 
+def people(*numbers: int) -> list[Recording]:
+    return [recording(f"S{n}", seed=n, channels=2 + n % 2) for n in numbers]
+
+
 def data(windows: int = 2, **changes: Any) -> RecordingDataModule:
     arguments: dict[str, Any] = {
-        "recordings": [recording(f"S{n}", seed=n, channels=2 + n % 2) for n in range(4)],
+        "recordings": people(0, 1, 2, 3),
         "validation_subjects": ["S3"],
         "context": CONTEXT,
         "batch_size": 4,
@@ -49,23 +53,14 @@ class Losses(pl.Callback):
 
 
 def trainer(folder: Path, steps: int, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
-    arguments: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "accelerator": "cpu", "devices": 1}
-    arguments["gradient_clip_val"] = 1.0
-    return pl.Trainer(
-        default_root_dir=folder,
-        max_steps=steps,
-        callbacks=[*callbacks],
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-        num_sanity_val_steps=0,
-        plugins=[AtomicCheckpointIO()],
-        **(arguments | changes),
-    )
+    settings: dict[str, Any] = {"enable_checkpointing": False, "devices": 1, "gradient_clip_val": 1.0}
+    settings |= {"default_root_dir": folder, "max_steps": steps, "num_sanity_val_steps": 0} | changes
+    return quiet_trainer(callbacks=[*callbacks], plugins=[AtomicCheckpointIO()], **settings)
 
 
 def module(**changes: Any) -> PretrainingModule:
-    return PretrainingModule(architecture(), **({"learning_rate": 1e-3, "warmup_steps": 3, "seed": 5} | changes))
+    settings = {"architecture": architecture(), "learning_rate": 1e-3, "warmup_steps": 3, "seed": 5}
+    return PretrainingModule(**(settings | changes))
 
 
 def batch(windows: int = 2) -> dict[str, Any]:
@@ -248,11 +243,13 @@ def test_similarity_needs_two_minutes_after_each_prediction():
         measure_similarity(module().model, made.train_dataloader())
 
 
-def run(folder: Path, steps: int, checkpoint: Path | None = None, **changes: Any) -> tuple[Losses, PretrainingModule]:
+def run(
+    folder: Path, steps: int, checkpoint: Path | None = None, *callbacks: pl.Callback, **changes: Any
+) -> tuple[Losses, PretrainingModule]:
     losses, one = Losses(), module(**changes.pop("module", {}))
     changes = {"limit_val_batches": 1, "val_check_interval": 5} | changes
     source = changes.pop("data", None) or data()
-    trainer(folder, steps, losses, **changes).fit(one, source, ckpt_path=checkpoint, weights_only=True)
+    trainer(folder, steps, losses, *callbacks, **changes).fit(one, source, ckpt_path=checkpoint, weights_only=True)
     return losses, one
 
 
@@ -262,32 +259,16 @@ def test_resumed_run_is_the_same_run(tmp_path, accumulate):
 
     whole, one = run(tmp_path / "whole", 9, accumulate_grad_batches=accumulate)
     saving = ModelCheckpoint(tmp_path / "kept", filename="{step}", every_n_train_steps=4, save_top_k=-1)
-    losses = Losses()
-    first = trainer(
-        tmp_path / "first",
-        6,
-        losses,
-        saving,
-        enable_checkpointing=True,
-        accumulate_grad_batches=accumulate,
-        limit_val_batches=1,
-        val_check_interval=5,
-    )
+    steady: dict[str, Any] = {"module": {"schedule": "constant"}, "accumulate_grad_batches": accumulate}
     # The first run ends at another step, so that the schedule differs: cosine would tell.
-    first.fit(module(schedule="constant"), data())
-    assert (tmp_path / "kept" / "step=4.ckpt").is_file()
-    constant, _ = run(tmp_path / "constant", 9, module={"schedule": "constant"}, accumulate_grad_batches=accumulate)
+    run(tmp_path / "first", 6, None, saving, enable_checkpointing=True, **steady)
+    checkpoint = tmp_path / "kept" / "step=4.ckpt"
+    assert checkpoint.is_file()
+    constant, _ = run(tmp_path / "constant", 9, **steady)
     # Drawn numbers before the resumption must not matter, nor the number of workers.
     torch.manual_seed(123)
     torch.rand(10)
-    resumed, two = run(
-        tmp_path / "resumed",
-        9,
-        tmp_path / "kept" / "step=4.ckpt",
-        module={"schedule": "constant"},
-        accumulate_grad_batches=accumulate,
-        data=data(workers=1, in_memory=False),
-    )
+    resumed, two = run(tmp_path / "resumed", 9, checkpoint, data=data(workers=1, in_memory=False), **steady)
     assert sorted(resumed.by_batch) == list(range(4 * accumulate + 1, 9 * accumulate + 1))
     for number, loss in resumed.by_batch.items():
         assert loss == constant.by_batch[number], number
@@ -297,15 +278,9 @@ def test_resumed_run_is_the_same_run(tmp_path, accumulate):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_short_epochs_see_the_batches_of_a_long_one(tmp_path, workers):
-    whole, _ = run(tmp_path, 6, val_check_interval=None, limit_val_batches=0)
-    short, _ = run(
-        tmp_path,
-        6,
-        val_check_interval=None,
-        limit_val_batches=0,
-        limit_train_batches=2,
-        data=data(workers=workers, in_memory=False),
-    )
+    alone: dict[str, Any] = {"val_check_interval": None, "limit_val_batches": 0}
+    whole, _ = run(tmp_path, 6, **alone)
+    short, _ = run(tmp_path, 6, limit_train_batches=2, data=data(workers=workers, in_memory=False), **alone)
     assert short.by_batch == whole.by_batch
 
 
@@ -319,25 +294,15 @@ def test_short_epochs_see_the_batches_of_a_long_one(tmp_path, workers):
         ({"precision": "bf16-mixed"}, r"other settings \(trainer.precision: '32-true' there, 'bf16-mixed' here\)"),
         ({"data": data(batch_size=3)}, "other data .*batch_size: 4 there, 3 here"),
         (
-            {"data": data(recordings=[recording(f"S{n}", seed=n, channels=2 + n % 2) for n in (0, 2, 1, 3)])},
+            {"data": data(recordings=people(0, 2, 1, 3))},
             "recording 2: 'S1_made_up, 40 segments of 3 channels' there, 'S2_made_up, 40 segments of 2 channels' here",
         ),
         (
-            {
-                "data": data(
-                    recordings=[recording(f"S{n}", seed=n + 4 * (n == 1), channels=2 + n % 2) for n in range(4)]
-                )
-            },
+            {"data": data(recordings=[*people(0), recording("S1", seed=5, channels=3), *people(2, 3)])},
             r"other data \(samples and seizures of training recording 2: '\w{16}' there, '\w{16}' here\)$",
         ),
         (
-            {
-                "data": data(
-                    recordings=[
-                        recording(f"S{n}", seed=n, channels=2 + n % 2).with_seizures([(50.0, 60.0)]) for n in range(4)
-                    ]
-                )
-            },
+            {"data": data(recordings=[one.with_seizures([(50.0, 60.0)]) for one in people(0, 1, 2, 3)])},
             "other data .*samples and seizures of training recording 1: .* validation recording 1: ",
         ),
         ({"data": data(seed=4)}, r"other data \(seed: 3 there, 4 here\)$"),
@@ -396,16 +361,12 @@ def test_streams_differ():
         ({"schedule": "linear"}, "schedule must be"),
         ({"warmup_steps": -1}, "warmup_steps must be at least 0"),
         ({"final_rate": 2.0}, "final_rate must be in"),
+        ({"architecture": architecture(prediction_head=False)}, "prediction_head=True"),
     ],
 )
 def test_errors(change, message):
     with pytest.raises(ValueError, match=message):
         module(**change)
-
-
-def test_architecture_needs_a_prediction_head():
-    with pytest.raises(ValueError, match="prediction_head=True"):
-        PretrainingModule(architecture(prediction_head=False))
 
 
 def test_short_spans_are_refused():

@@ -61,6 +61,7 @@ def test_settings_of_another_order_differ(change):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"subjects": []}, "at least one span"),
         ({"balance": "sex"}, "balance"),
         ({"rank": 2, "world_size": 2}, "rank"),
         ({"num_samples": 0}, "num_samples"),
@@ -71,9 +72,4 @@ def test_settings_of_another_order_differ(change):
 )
 def test_settings_out_of_range(settings, message):
     with pytest.raises(ValueError, match=message):
-        SpanSampler(SUBJECTS, **settings)
-
-
-def test_no_span():
-    with pytest.raises(ValueError, match="at least one span"):
-        SpanSampler([])
+        SpanSampler(**({"subjects": SUBJECTS} | settings))

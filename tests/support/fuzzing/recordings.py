@@ -1,7 +1,6 @@
 """Files of recordings, read from header to last sample."""
 
 import struct
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -27,18 +26,17 @@ def made(channels: int = 3, rate: int = RATE, subject: str = "S01") -> Recording
 
 def read(path: Path) -> None:
     """Open, read every sample, make segments of it."""
-    with warnings.catch_warnings(action="ignore"):
-        recording = read_recording(path)
-        if recording.num_samples * len(recording.channel_names) > 10**7:
-            recording.read(0, 1000)
-            return
-        x = recording.read(0, recording.num_samples)
-        assert x.shape == (len(recording.channel_names), recording.num_samples)
-        assert all(0 <= onset <= offset <= recording.duration for onset, offset in recording.seizures)
-        if 5 <= recording.duration < 200:
-            values, valid = Segments(recording).read(0, 1)
-            assert np.isfinite(values).all()
-            assert np.abs(values[:, valid.all(0).any()]).max(initial=0) < 1e9
+    recording = read_recording(path)
+    if recording.num_samples * len(recording.channel_names) > 10**7:
+        recording.read(0, 1000)
+        return
+    x = recording.read(0, recording.num_samples)
+    assert x.shape == (len(recording.channel_names), recording.num_samples)
+    assert all(0 <= onset <= offset <= recording.duration for onset, offset in recording.seizures)
+    if 5 <= recording.duration < 200:
+        values, valid = Segments(recording).read(0, 1)
+        assert np.isfinite(values).all()
+        assert np.abs(values[:, valid.all(0).any()]).max(initial=0) < 1e9
 
 
 def make_edf(folder: Path) -> None:
@@ -111,8 +109,7 @@ def read_bids(folder: Path) -> None:
     from mvpa_ts.ieeg.recordings.bids import electrode_positions
 
     path = folder / "sub-01" / "ieeg" / "sub-01_task-x_ieeg.edf"
-    with warnings.catch_warnings(action="ignore"):
-        electrode_positions(path)
+    electrode_positions(path)
     read(path)
 
 

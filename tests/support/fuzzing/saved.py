@@ -1,6 +1,5 @@
 """What this library writes: models, checkpoints, networks, stores and results of detection."""
 
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -74,9 +73,8 @@ def make_released(folder: Path) -> None:
 def read_released(folder: Path) -> None:
     from tests.ieeg.model.test_released import CONFIG
 
-    with warnings.catch_warnings(action="ignore"):
-        load_released(folder / "base.safetensors", config=CONFIG)
-        load_released(folder / "base.ckpt", folder / "head.ckpt", CONFIG)
+    load_released(folder / "base.safetensors", config=CONFIG)
+    load_released(folder / "base.ckpt", folder / "head.ckpt", CONFIG)
 
 
 def make_checkpoint(folder: Path) -> None:
@@ -142,11 +140,10 @@ def make_detection(folder: Path) -> None:
 def read_saved(folder: Path) -> None:
     from mvpa_ts.ieeg.scoring.results import read_result
 
-    with warnings.catch_warnings(action="ignore"):
-        detection = read_detection(folder / "d")
-        assert ((detection.probabilities >= 0) | np.isnan(detection.probabilities)).all()
-        result = read_result(folder / "d")
-        assert 0 <= result.hours_skipped * 3600 <= result.duration + 1
+    detection = read_detection(folder / "d")
+    assert ((detection.probabilities >= 0) | np.isnan(detection.probabilities)).all()
+    result = read_result(folder / "d")
+    assert 0 <= result.hours_skipped * 3600 <= result.duration + 1
 
 
 def make_baselines(folder: Path) -> None:

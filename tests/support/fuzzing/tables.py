@@ -4,8 +4,8 @@ import csv
 import hashlib
 import json
 import os
-import warnings
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from harness.tables import append_row, read_rows
@@ -19,20 +19,24 @@ from mvpa_ts.ieeg.recordings.events_table import read_seizures
 from mvpa_ts.ieeg.recordings.subjects import read_subjects
 
 
-def make_mayo(folder: Path) -> None:
+def write_nejedly(folder: Path, signals: np.ndarray, rows: list[tuple[int, str, int]]) -> None:
+    """Segments of MAYO's layout; of each the number and the name of its class, and its patient."""
     from scipy.io import savemat
 
-    x = np.random.default_rng(0).normal(0, 50, (4, SAMPLES))
     with (folder / "segments.csv").open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(
             ["index", "category_id", "category_name", "channel", "electrode_type", "institution", "patient_id",
              "reviewer_id", "segment_id", "soz"]
         )  # fmt: skip
-        for i in range(4):
-            name = ("physiology", "pathology")[i % 2]
-            table.writerow([i, i, name, f"ch{i}", "depth", "mayo", i, 1, f"seg{i}", i % 2])
-            savemat(folder / f"seg{i}.mat", {"data": x[i : i + 1]}, do_compression=i == 1)
+        for i, (number, name, patient) in enumerate(rows):
+            table.writerow([i, number, name, f"ch{i}", "depth", "mayo", patient, 1, f"seg{i}", i % 2])
+            savemat(folder / f"seg{i}.mat", {"data": signals[i : i + 1]}, do_compression=i == 1)
+
+
+def make_mayo(folder: Path) -> None:
+    x = np.random.default_rng(0).normal(0, 50, (4, SAMPLES))
+    write_nejedly(folder, x, [(i, ("physiology", "pathology")[i % 2], i) for i in range(4)])
 
 
 def read_mayo(folder: Path) -> None:
@@ -40,17 +44,22 @@ def read_mayo(folder: Path) -> None:
         read_nejedly(segment)
 
 
-def make_treebank(folder: Path) -> None:
+def write_treebank(folder: Path, signals: np.ndarray, labels: list[str], clean: list[str]) -> None:
+    """Trial 0 of subject 3 in the layout of the TreeBank."""
     import h5py
 
     (folder / "electrode_labels" / "sub_3").mkdir(parents=True)
-    labels = ["A1", "A2*", "A3", "A4#", "DC1", "B1"]
     (folder / "electrode_labels" / "sub_3" / "electrode_labels.json").write_text(json.dumps(labels))
     (folder / "corrupted_elec.json").write_text(json.dumps({"subject3": ["A4#", "DC1"], "subject1": []}))
-    (folder / "clean_laplacian.json").write_text(json.dumps({"sub_3": ["A2", "A3"]}))
+    (folder / "clean_laplacian.json").write_text(json.dumps({"sub_3": clean}))
     with h5py.File(folder / "sub_3_trial000.h5", "w") as file:
-        for i, row in enumerate(np.random.default_rng(0).normal(0, 50, (6, 4096))):
+        for i, row in enumerate(signals):
             file[f"data/electrode_{i}"] = row
+
+
+def make_treebank(folder: Path) -> None:
+    x = np.random.default_rng(0).normal(0, 50, (6, 4096))
+    write_treebank(folder, x, ["A1", "A2*", "A3", "A4#", "DC1", "B1"], ["A2", "A3"])
     (folder / "features.csv").write_text(
         "text,start,end,is_onset,rms,pitch\nhi,11,11.5,1,0.1,100\nyou,,,0,0.2,110\nthere,19,19.2,0,0.3,120\n"
     )
@@ -58,10 +67,9 @@ def make_treebank(folder: Path) -> None:
 
 
 def _read_treebank(folder: Path) -> None:
-    with warnings.catch_warnings(action="ignore"):
-        recording = read_treebank(folder, 3, 0)
-        recording.read(0, min(recording.num_samples, 4096))
-        read_words(folder / "features.csv", folder / "timings.csv")
+    recording = read_treebank(folder, 3, 0)
+    recording.read(0, min(recording.num_samples, 4096))
+    read_words(folder / "features.csv", folder / "timings.csv")
 
 
 def make_ts(folder: Path) -> None:
@@ -81,17 +89,10 @@ def read_benchmark(folder: Path) -> None:
     path = folder / "ETT-small" / "ETTh1.csv"
     content = hashlib.sha256(path.read_bytes()).hexdigest()
     (folder / "SHA256SUMS").write_text(f"{content}  ETT-small/ETTh1.csv\n")
-    before = os.environ.get("MVPA_TS_DATA")
-    os.environ["MVPA_TS_DATA"] = str(folder)
-    try:
+    with mock.patch.dict(os.environ, MVPA_TS_DATA=str(folder)):
         frame = load_forecasting_frame("ETTh1")
         if len(frame) > 100:
             forecasting_windows(frame, "Weather", lookback=4, horizon=2)
-    finally:
-        if before is None:
-            del os.environ["MVPA_TS_DATA"]
-        else:
-            os.environ["MVPA_TS_DATA"] = before
 
 
 def make_lists(folder: Path) -> None:
@@ -105,9 +106,8 @@ def make_lists(folder: Path) -> None:
 
 
 def read_lists(folder: Path) -> None:
-    with warnings.catch_warnings(action="ignore"):
-        read_seizures(folder / "events.tsv", 3600.0)
-        read_subjects(folder / "subjects.tsv")
+    read_seizures(folder / "events.tsv", 3600.0)
+    read_subjects(folder / "subjects.tsv")
 
 
 def make_study(folder: Path) -> None:
