@@ -35,7 +35,8 @@ def series_of(
 ) -> Series:
     """Rows of y on their grid, and of X there and ahead.
 
-    What y lacks is NaN, what X lacks is interpolated. Raises ValueError for infinite values and empty columns of X.
+    What y lacks is NaN, what X lacks is interpolated. Raises ValueError for infinite values, and for dates that occur
+    twice and empty columns in X.
     """
     from mvpa_ts.windows import Series
 
@@ -54,6 +55,11 @@ def series_of(
     features = None
     if X is not None:
         rows = grid if ahead is None else grid.append(ahead)
+        if X.index.has_duplicates:
+            raise ValueError(
+                f"X must have each date once, got {X.index[X.index.duplicated()][0]} more than once: keep the first "
+                "row of each, X = X[~X.index.duplicated()]"
+            )
         X = X.reindex(rows).astype(float)
         if ahead is not None and (lacking := X.loc[ahead].isna()).any(axis=None):
             step = ahead[lacking.any(axis=1)][0]
