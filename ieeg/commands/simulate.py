@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
@@ -39,7 +40,8 @@ def main(arguments: list[str]) -> None:
         session=options.session,
         difficulty=Difficulty(**{field.name: getattr(options, field.name) for field in fields(Difficulty)}),
     )
-    print(f"{counted(len(written), 'recording')} in {options.out}; next: mvpformer detect {options.out} -o results")
+    command = f"mvpformer detect {quote(str(options.out))} -o results"
+    print(f"{counted(len(written), 'recording')} in {options.out}; next: {command}")
 
 
 def command_line() -> CommandParser:

@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any, NoReturn
 
 from lightning.fabric.utilities.warnings import PossibleUserWarning
@@ -67,7 +68,7 @@ def run_training(arguments: Sequence[str], task: TrainingTask) -> None:
             raise CommandError(str(error)) from error
     model = cli.files.folder / "model"
     if trained and cli.trainer.is_global_zero and model.is_dir():
-        print(f"the model is in {model}; next: {task.next_command.format(model=model)}")
+        print(f"the model is in {model}; next: {task.next_command.format(model=quote(str(model)))}")
         refuse_unread(cli.datamodule.given_paths)
 
 
