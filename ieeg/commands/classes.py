@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -85,7 +84,7 @@ def train_classes(arguments: list[str]) -> None:
     if held_out:
         probabilities = [block for item in segments[count:] for block in regression.probabilities(item)]
         report(names, validated[:-1], np.concatenate(probabilities), output)
-    print(f"next: mvpformer detect RECORDING --model {quote(str(output))}/{CLASSES}.json -o results")
+    print(f"next: mvpformer detect RECORDING --model {common.quote(str(output))}/{CLASSES}.json -o results")
     paths = [Path(path) for path in (*options.recordings, *options.validation_recordings)]
     others, links = not_read(paths)
     rows = [row for item in recordings for row in of_recording(item.name, item.dropped, item.left_out, item.notes)]

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from shlex import quote as quote  # of folders in commands that are printed
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mvpa_ts import __version__

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
-from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, quote
 from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.simulation.simulate import Difficulty, simulate_cohort
 

@@ -13,7 +13,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from typing import Any, NoReturn
 
 from lightning.fabric.utilities.warnings import PossibleUserWarning
@@ -24,7 +23,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from mvpa_ts.blocks import ParallelBlock
 from mvpa_ts.files import writing_alone
-from mvpa_ts.ieeg.commands.main import CommandError, refuse_unread, suggestions
+from mvpa_ts.ieeg.commands.main import CommandError, quote, refuse_unread, suggestions
 from mvpa_ts.ieeg.commands.training_arguments import SUBCOMMANDS, as_lists, without_simulation
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.training.data_module import RecordingDataModule
