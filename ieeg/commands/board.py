@@ -34,8 +34,7 @@ def main(arguments: list[str]) -> None:
         if not file.lower().endswith(".py"):
             raise CommandError(f"--add must name Python files, which end in .py, got {file}")
     for model in options.model:
-        if not common.names_baseline(model):
-            common.check_model(model)
+        common.check_model(model, baselines=True)
     # Two folders may hold the same file, which must not count twice.
     files_of = common.recordings_in(options.folders)
     files = [*{file.resolve(): file for files in files_of.values() for file in files}.values()]

@@ -32,8 +32,7 @@ def main(arguments: list[str]) -> None:
             raise CommandError(f"--output {options.output} exists and is no calibration: name another file") from None
     files_of = common.recordings_in(options.recordings)
     files = [file for listed in files_of.values() for file in listed]
-    if not common.names_baseline(options.model):
-        common.check_model(options.model)
+    common.check_model(options.model, baselines=True)
     settings = options.preprocessing, options.channels
     detector = common.load_detector(options.model, *settings, rules=options.rules, device=options.device)
     if detector.classes:

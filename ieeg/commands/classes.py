@@ -51,9 +51,8 @@ def train_classes(arguments: list[str]) -> None:
 
     names, output = [" ".join(name.split()) for name in options.classes], Path(options.output)
     if len({name.lower() for name in names} - {"", "onset", STATED, "n/a"}) < max(len(names), 2):
-        given = ", ".join(names)
         needs = f"--classes needs two names or more, each once, and neither onset nor {STATED}"
-        raise CommandError(f"{needs}, got {given}; n/a is no name")
+        raise CommandError(f"{needs}, got {', '.join(names)}; n/a is no name")
     reader = BaselineDetector(LINE_LENGTH, options.preprocessing)  # segments as detection makes them
     listed = (common.recordings_in(paths).values() for paths in (options.recordings, options.validation_recordings))
     train, held_out = ([file for files in of_each for file in files] for of_each in listed)
@@ -85,7 +84,7 @@ def train_classes(arguments: list[str]) -> None:
     if held_out:
         probabilities = [block for item in segments[count:] for block in regression.probabilities(item)]
         report(names, validated[:-1], np.concatenate(probabilities), output)
-    print(f"next: mvpformer detect RECORDING --model {output / CLASSES}.json -o results")
+    print(f"next: mvpformer detect RECORDING --model {common.quote(str(output))}/{CLASSES}.json -o results")
     paths = [Path(path) for path in (*options.recordings, *options.validation_recordings)]
     others, links = not_read(paths)
     rows = [row for item in recordings for row in of_recording(item.name, item.dropped, item.left_out, item.notes)]

@@ -66,8 +66,7 @@ def main(arguments: list[str]) -> None:
     from mvpa_ts.ieeg.recordings.swec_table import warn_of_missing_subjects
 
     files_of = common.recordings_in(options.recordings)
-    if not common.names_baseline(options.model):
-        common.check_model(options.model)
+    common.check_model(options.model, baselines=True)
     files = [file for listed in files_of.values() for file in listed]
     warn_of_shared_names(files)
     warn_of_missing_subjects(files_of, files)

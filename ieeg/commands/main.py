@@ -13,9 +13,11 @@ import warnings
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from shlex import quote as quote  # of folders in commands that are printed
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mvpa_ts import __version__
+from mvpa_ts.files import read_config
 from mvpa_ts.ieeg.constants import BRAINMAZE, DEMO, DEMO_BASE, HUB_PREFIX, LINE_LENGTH, REGRESSION, RESEARCH_USE
 
 if TYPE_CHECKING:
@@ -173,12 +175,14 @@ def refuse_unread(paths: Iterable[Path]) -> None:
         raise CommandError(f"all are read but {len(others)} of a kind that is not read, such as {others[0][0]}")
 
 
-def check_model(name: str | None) -> None:
-    """Raise a CommandError where a model is neither a folder here nor called a name on the hub.
+def check_model(name: str | None, *, baselines: bool = False) -> None:
+    """Raise a CommandError where a model is no folder here, no name on the hub and, if they may be, no baseline.
 
     Without this, a mistyped path would be looked up on the hub, where anybody may own it.
     """
     if name in (None, DEMO, DEMO_BASE) or name.startswith(HUB_PREFIX) or Path(name).exists():
+        return
+    if baselines and names_baseline(name):
         return
     hint = f"; a model on the Hugging Face hub is named {HUB_PREFIX}{name}" if name.count("/") == 1 else ""
     if "/" not in name and not difflib.get_close_matches(name, (DEMO, DEMO_BASE), 1):
@@ -224,11 +228,13 @@ def with_baseline_files(arguments: Sequence[str]) -> list[str]:
     """
     joined: list[str] = []
     for word in arguments:
-        follows = joined[-2:-1] == ["--model"] and joined[-1] in (REGRESSION, LINE_LENGTH)
-        follows = follows or joined[-1:] in ([f"--model={REGRESSION}"], [f"--model={LINE_LENGTH}"])
+        name = joined[-1].removeprefix("--model=") if joined else ""
+        follows = name in (REGRESSION, LINE_LENGTH) and (joined[-1] != name or joined[-2:-1] == ["--model"])
         # A name without a file stays, and the command says what is missing.
         if follows and word.endswith(".json"):
-            joined[-1] = f"--model={word}" if "=" in joined[-1] else word
+            if Path(word).is_file() and (kind := read_config(Path(word)).get("baseline")) not in (name, None):
+                raise CommandError(f"--model {name} was named, but {word} holds {kind}: leave the name or the file out")
+            joined[-1] = joined[-1].removesuffix(name) + word
         else:
             joined.append(word)
     return joined

@@ -115,19 +115,20 @@ def _maps(options: Any, folder: str) -> ComponentMaps:
     import torch
     from tqdm import tqdm
 
+    from mvpa_ts.ieeg.detection.networks import load_networks
     from mvpa_ts.ieeg.model.component_maps import component_maps
-    from mvpa_ts.ieeg.model.mvpformer import MVPFormer
 
-    model = MVPFormer.from_pretrained(folder)
+    model, *others = load_networks(folder)
+    if others:
+        print(f"{folder} holds {len(others) + 1} networks; the figure shows the first")
     segments = _segments(options)
     length = min(model.config.context, segments.num_segments)
     first = int(options.onset // SEGMENT_SECONDS)
-    # At least one window, which is refused below with a reason if it does not fit.
-    starts = range(first, max(segments.num_segments - length + 1, first + 1), length)[: options.windows]
     if first + length > segments.num_segments:
         raise CommandError(
             f"a window of {length * SEGMENT_SECONDS:g} s from --onset {options.onset} does not fit into the recording"
         )
+    starts = range(first, segments.num_segments - length + 1, length)[: options.windows]
     windows = (segments.read(start, start + length) for start in tqdm(starts, desc=Path(folder).name, unit="window"))
     signals = ((torch.from_numpy(signal)[None], torch.from_numpy(valid)[None]) for signal, valid in windows)
     return component_maps(model, signals, segments.channel_names)

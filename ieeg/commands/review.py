@@ -90,6 +90,6 @@ def train_again(arguments: list[str]) -> None:
     recordings = [read_recording(file, **reading) for file in options.recordings]
     retrain(options.model, [*zip(reviews, recordings, strict=True)], options.output)
     events = counted(sum(onset < item.until for item in reviews for onset, _ in item.events), "reviewed event")
-    print(f"trained on {events}; next: mvpformer detect FILE --model {options.output}/model -o results")
+    print(f"trained on {events}; next: mvpformer detect FILE --model {common.quote(options.output)}/model -o results")
     rows = [row for item in recordings for row in of_recording(item.name, item.dropped, item.left_out, item.notes)]
     report_left_out(Path(options.output), rows)

@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, quote
 from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.simulation.simulate import Difficulty, simulate_cohort
 
@@ -39,7 +39,8 @@ def main(arguments: list[str]) -> None:
         session=options.session,
         difficulty=Difficulty(**{field.name: getattr(options, field.name) for field in fields(Difficulty)}),
     )
-    print(f"{counted(len(written), 'recording')} in {options.out}; next: mvpformer detect {options.out} -o results")
+    command = f"mvpformer detect {quote(str(options.out))} -o results"
+    print(f"{counted(len(written), 'recording')} in {options.out}; next: {command}")
 
 
 def command_line() -> CommandParser:

@@ -23,7 +23,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from mvpa_ts.blocks import ParallelBlock
 from mvpa_ts.files import writing_alone
-from mvpa_ts.ieeg.commands.main import CommandError, refuse_unread, suggestions
+from mvpa_ts.ieeg.commands.main import CommandError, quote, refuse_unread, suggestions
 from mvpa_ts.ieeg.commands.training_arguments import SUBCOMMANDS, as_lists, without_simulation
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.training.data_module import RecordingDataModule
@@ -67,7 +67,7 @@ def run_training(arguments: Sequence[str], task: TrainingTask) -> None:
             raise CommandError(str(error)) from error
     model = cli.files.folder / "model"
     if trained and cli.trainer.is_global_zero and model.is_dir():
-        print(f"the model is in {model}; next: {task.next_command.format(model=model)}")
+        print(f"the model is in {model}; next: {task.next_command.format(model=quote(str(model)))}")
         refuse_unread(cli.datamodule.given_paths)
 
 

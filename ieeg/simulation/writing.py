@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 from collections.abc import Callable
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mvpa_ts.files import replaced
+from mvpa_ts.files import write_bytes
+from mvpa_ts.ieeg.constants import readable
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.preprocessing.signal import PreprocessedSignal
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
@@ -77,11 +79,16 @@ def write_swec(
     bounds = [*range(0, stream.num_samples, part_samples), stream.num_samples]
 
     attributes = {"sampling_rate": int(rate), "patient": subject, "channels": channels}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # HDF5 may crash on a disk that gets full. In MB:
+    needed, free = 4 * channels * stream.num_samples / 1e6, shutil.disk_usage(target.parent).free / 1e6
+    if needed > free:
+        raise OSError(f"{target} takes {readable(needed)} MB, and {readable(free)} are free: make room there")
     # Made beside the target and renamed at the end: a subject's folder is whole or not there.
     partial = target.with_name(f".{subject}.partial")
     # Of a run that was killed.
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    partial.mkdir()
     names = [f"{subject}_part_{number}.h5" for number in range(1, len(bounds))]
     parts = [*zip(names, bounds, bounds[1:], strict=False)]
     for name, start, stop in parts:
@@ -172,6 +179,7 @@ def write_edf(recording: AnyRecording, path: str | Path) -> Path:
         # Without a word of seizures a reader could not tell "none" from "nobody looked".
         annotations = [edfio.EdfAnnotation(0.0, recording.duration, "bckg")]  # SzCORE's word for no seizure
     edf = edfio.Edf(signals, data_record_duration=1, annotations=annotations)
-    with replaced(path) as temporary:
-        edf.write(temporary)
+    # To a file it would write by numpy, which says neither the file's name nor that the disk is full.
+    edf.write(content := io.BytesIO())
+    write_bytes(path, content.getvalue())
     return path

@@ -5,6 +5,7 @@ import math
 import re
 import shutil
 import warnings
+from copy import deepcopy
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from support.reading import refuses
 from mvpa_ts.ieeg import Detector, Preprocessing, Recording, simulate_recording
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.detection.detection import Skipped, read_detection
+from mvpa_ts.ieeg.detection.networks import save_networks
 from mvpa_ts.ieeg.detection.saved import REFERENCE
 from mvpa_ts.ieeg.recordings.events_table import read_seizures, write_events
 from mvpa_ts.ieeg.scoring.results import SubjectResult, read_result
@@ -393,7 +395,10 @@ class TestPlot:
         for layer in ("2", "-3"):
             assert run("plot", "attention", file, "-o", tmp_path / "x.png", *maps, "--layer", layer) == 1
             assert f"layer must be from 0 to 1, or from -2 to -1, got {layer}" in capsys.readouterr().err
+        save_networks([model, deepcopy(model)], tmp_path / "networks")
+        maps[1] = tmp_path / "networks"
         assert run("plot", "attention", file, "-o", tmp_path / "last.png", *maps, "--layer", "-2") == 0
+        assert "holds 2 networks; the figure shows the first" in capsys.readouterr().out
         for name in ("timeline.svg", "traces.png", "channels.pdf", "map.png"):
             assert (tmp_path / name).stat().st_size > 5000
 

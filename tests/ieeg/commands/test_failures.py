@@ -1,7 +1,10 @@
 """What goes wrong is said, ends with status 1, and costs nothing that was there before."""
 
 import json
+import resource
+import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -43,11 +46,26 @@ def test_wrong_settings_of_detect(tmp_path, monkeypatch, fails, more, message):
 
 
 def test_simulate_names_the_next_command(tmp_path, capsys, fails):
-    out = tmp_path / "made"
+    out = tmp_path / "made up"
     arguments = ["simulate", out, "--subjects", "1", "--channels", "2", "--hours", "0.01", "--format", "edf"]
     assert run(*arguments, "--seizures", "0") == 0
-    assert f"1 recording in {out}; next: mvpformer detect {out} -o results" in capsys.readouterr().out
+    command = capsys.readouterr().out.split(f"1 recording in {out}; next: ")[1]
+    assert shlex.split(command) == ["mvpformer", "detect", str(out), "-o", "results"]
     fails("is a file: name a folder to write to", "simulate", out / "S101.edf", *arguments[2:])
+
+
+def test_simulate_without_room_names_the_file_and_leaves_nothing(tmp_path, fails, monkeypatch):
+    arguments = ["simulate", tmp_path, "--subjects", "1", "--channels", "4", "--hours", "0.01"]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        fails("File too large", *arguments, "--format", "edf")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=100_000))
+    # 36 s of 512 float32 a second
+    fails(f"{tmp_path / 'S101'} takes 0.295 MB, and 0.1 are free: make room there", *arguments)
+    assert not [*tmp_path.iterdir()]
 
 
 class TestDivergedModel:

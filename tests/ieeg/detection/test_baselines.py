@@ -190,6 +190,8 @@ class TestCommand:
         LineLength(quiet=3.0).save(tmp_path / "other.json")
         assert self.detect(tmp_path, str(tmp_path / "other.json")) == 1
         assert "begun with other settings (model, weights)" in capsys.readouterr().err
+        assert self.detect(tmp_path, "regression", str(tmp_path / "other.json")) == 1
+        assert "other.json holds line-length" in capsys.readouterr().err
 
     def test_evaluate_compares_the_detector_with_line_length(self, tmp_path, capsys, fails):
         write_edf(recording(5, 20), tmp_path / "night.edf")
