@@ -467,7 +467,7 @@ def test_tables_that_would_be_misread_are_refused(case, options):
 
 def test_rows_of_covariates_out_of_order_or_twice_are_named():
     y = waves()
-    with pytest.raises(ValueError, match=r"X must have each date once, got 2 more than once: keep .* X = X\["):
+    with pytest.raises(ValueError, match=r"X must have each date once, got 2020-03 more than once: keep .* X = X\["):
         MVPAForecaster(**SMALL).fit(y, X=y.iloc[[0, 1, 2, 2, *range(3, len(y))]], fh=[1])
     with pytest.raises(ValueError, match="X must have its rows in order of time"):
         MVPAForecaster(**SMALL).fit(y, X=y[::-1], fh=[1])
