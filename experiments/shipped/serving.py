@@ -94,10 +94,11 @@ def exported() -> list[dict[str, Any]]:
             options = onnxruntime.SessionOptions()
             options.intra_op_num_threads, options.log_severity_level = 1, 3
             session, size = onnxruntime.InferenceSession(str(path), options), path.stat().st_size
-        quantiles = session.run(None, {"values": values[None]})[0][0]
+        run = partial(session.run, None, {"values": values[None]})
+        quantiles = run()[0][0]
         rows.append({
             "forecaster": f"ONNX, {len(values)} × 7, {name}",
-            "milliseconds": round(1e3 * seconds(lambda: session.run(None, {"values": values[None]}), 30), 2),
+            "milliseconds": round(1e3 * seconds(run, 30), 2),
             "difference": float(np.abs((quantiles - truth) / walk.std(0)[:, None]).max()),
             "kilobytes": size // 1000,
         })  # fmt: skip
@@ -113,11 +114,9 @@ def exported() -> list[dict[str, Any]]:
         name = f"{'with' if regressions else 'without'} regressions in the window"
         add(name, forecaster.to_onnx, walk[-96:], truth)
     network, history = load_base("base"), walk[-512:].astype(np.float32)
-    options: dict[str, Any] = {"horizon": HORIZON, "season": 24}
     with torch.inference_mode():
-        truth = network(torch.from_numpy(history)[None], **options)[0].numpy()
-    write = partial(base_to_onnx, network, shape=history.shape, **options)
-    add("the pretrained network", write, history, truth)
+        truth = network(torch.from_numpy(history)[None], horizon=HORIZON)[0].numpy()
+    add("the pretrained network", partial(base_to_onnx, network, shape=(512, 7), horizon=HORIZON), history, truth)
     return rows
 
 

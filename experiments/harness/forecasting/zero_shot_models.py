@@ -22,12 +22,6 @@ from mvpa_ts.forecasting.pretrained.seasons import season_of
 NAIVE = "seasonal naive"
 PRETRAINED = "MVPA, pretrained"
 SMALL = "MVPA, pretrained, small"
-FORMER = tuple(f"MVPA, pretrained, {which} weights" for which in ("first", "second", "third", "fourth"))
-"""Rows of weights shipped before, each a look at the sets; not run any more.
-
-So are the four rows of "six cycles of every season": today's weights with simple forecasts that look back at up to 2048
-steps where a season of 86 and more is told. The other sets have none.
-"""
 FREQUENCIES = {
     "5 minutes": "5min", "10 minutes": "10min", "half-hourly": "30min", "hourly": "h", "weekly": "W", "monthly": "ME",
     "quarterly": "QE", "yearly": "YE",
