@@ -58,7 +58,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 def solve_positive(matrix: DOUBLE[...], right: DOUBLE[...]) -> DOUBLE[...]:
     both = op.Concat(matrix, right, axis=-1)
     size = op.Shape(matrix, start=-1)
-    columns = op.Range(0, op.Squeeze(size), 1)
+    columns = op.Range(op.Constant(value_int=0), op.Squeeze(size), op.Constant(value_int=1))
     for index in range(op.Squeeze(size)):
         row = op.Gather(both, index, axis=-2)
         column = op.Gather(both, index, axis=-1)
