@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
@@ -15,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mvpa_ts._lazy import library_of
-from mvpa_ts.files import replaced
+from mvpa_ts.files import write_bytes
 from mvpa_ts.forecasting.network.network import ForecastingNetwork
 from mvpa_ts.forecasting.pretrained.base import LEAST_STEPS, LEVELS, BaseForecaster
 from mvpa_ts.forecasting.pretrained.jumps import spikes
@@ -126,10 +124,10 @@ def base_to_onnx(
     """Write the pretrained network for histories of one size, regressions and all.
 
     The graph takes `values`, float32 (1, rows, series), where NaN is missing, and gives `quantiles`, float32
-    (1, horizon, series, Q): those of `network(values)`, to the rounding of single precision. They are NaN if a value of
-    the first or last row is missing, or one of the last is an outlier, because the network then looks how many rows
-    there are, or if a value is infinite. What else looks at the numbers is not in the file: yearly seasons and long cycles, and all that
-    `forecast_quantiles` adds (running totals, whole numbers of counts, prices that stay, covariates, bounds).
+    (1, horizon, series, Q): those of `network(values)`, to the rounding of single precision. They are NaN if a value is
+    infinite, or one of the first or last row missing, or one of the last an outlier, because the network then looks
+    how many rows there are. What else looks at the numbers is not in the file: yearly seasons and long cycles, and all
+    that `forecast_quantiles` adds (running totals, whole numbers of counts, prices that stay, covariates, bounds).
 
     Parameters
     ----------
@@ -190,8 +188,4 @@ def _write(
             if kind := node.inputs[1].dtype:
                 node.op_type, node.attributes["to"] = "Cast", ir.AttrInt64("to", kind)
                 node.resize_inputs(1)
-    # In a folder of its own first: the exporter may write more than one file.
-    with replaced(path) as temporary, tempfile.TemporaryDirectory() as folder:
-        file = os.path.join(folder, "network.onnx")
-        program.save(file)
-        temporary.write_bytes(Path(file).read_bytes())
+    write_bytes(path, program.model_proto.SerializeToString())
