@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mvpa_ts._lazy import library_of
-from mvpa_ts.files import replaced
+from mvpa_ts.files import write_bytes
 from mvpa_ts.forecasting.network.network import ForecastingNetwork
 from mvpa_ts.forecasting.pretrained.base import LEAST_STEPS, LEVELS, BaseForecaster
 from mvpa_ts.forecasting.pretrained.jumps import spikes
@@ -108,7 +107,7 @@ class _Panel(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         observed = ~values.isnan()
-        whole = (observed & ~spikes(values, observed))[:, -1].all() & observed[:, 0].all()
+        whole = (observed & ~spikes(values, observed))[:, -1].all() & observed[:, 0].all() & ~values.isinf().any()
         return torch.where(whole, self.network(values, **self.options), torch.nan)
 
 
@@ -125,10 +124,10 @@ def base_to_onnx(
     """Write the pretrained network for histories of one size, regressions and all.
 
     The graph takes `values`, float32 (1, rows, series), where NaN is missing, and gives `quantiles`, float32
-    (1, horizon, series, Q): those of `network(values)`, to the rounding of single precision. They are NaN if a value of
-    the first or last row is missing, or one of the last is an outlier, because the network then looks how many rows
-    there are. What else looks at the numbers is not in the file: yearly seasons and long cycles, and all that
-    `forecast_quantiles` adds (running totals, whole numbers of counts, prices that stay, covariates, bounds).
+    (1, horizon, series, Q): those of `network(values)`, to the rounding of single precision. They are NaN if a value is
+    infinite, or one of the first or last row missing, or one of the last an outlier, because the network then looks
+    how many rows there are. What else looks at the numbers is not in the file: yearly seasons and long cycles, and all
+    that `forecast_quantiles` adds (running totals, whole numbers of counts, prices that stay, covariates, bounds).
 
     Parameters
     ----------
@@ -150,13 +149,16 @@ def base_to_onnx(
 
     Examples
     --------
-    Writing takes a minute. The file runs with onnxruntime alone::
+    Writing takes a minute, several of more than 512 rows. The file runs with onnxruntime alone::
 
         base_to_onnx(load_base("base"), "base.onnx", shape=(512, 7), horizon=24)
         session = onnxruntime.InferenceSession("base.onnx")
         (quantiles,) = session.run(["quantiles"], {"values": rows[None].astype("float32")})
     """
-    if len(shape) != 2 or not all(isinstance(count, int) for count in shape) or shape[0] < LEAST_STEPS or shape[1] < 1:
+    if not isinstance(network, BaseForecaster):
+        raise ValueError(f"network must be a BaseForecaster, such as load_base('base'), got {network!r:.100}")
+    rows, series = shape if isinstance(shape, Sequence) and len(shape) == 2 else (0, 0)
+    if not isinstance(rows, Integral) or not isinstance(series, Integral) or rows < LEAST_STEPS or series < 1:
         raise ValueError(f"shape must be (rows, series), with {LEAST_STEPS} rows or more, got {shape!r}")
     with library_of("onnx", "base_to_onnx"):
         from mvpa_ts.forecasting.onnx_operators import decompositions, translations
@@ -175,14 +177,15 @@ def _write(
 ) -> None:  # fmt: skip
     with library_of("onnx", "to_onnx"):
         import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
+        from onnxscript import ir
     program: Any = torch.onnx.export(
         network, inputs, dynamo=True, verbose=False, input_names=names, output_names=["quantiles"], **options
     )
     for node in program.model.graph.all_nodes():
         node.metadata_props.clear()  # lines of the code that each comes from, five times as large as all else
-    # In a folder of its own first: the exporter may write more than one file.
-    with replaced(path) as temporary, tempfile.TemporaryDirectory() as folder:
-        file = os.path.join(folder, "network.onnx")
-        program.save(file)
-        temporary.write_bytes(Path(file).read_bytes())
+        if node.op_type == "CastLike":  # of which onnxruntime warns
+            ir.convenience.get_const_tensor(node.inputs[1], propagate_shape_type=True)
+            if kind := node.inputs[1].dtype:
+                node.op_type, node.attributes["to"] = "Cast", ir.AttrInt64("to", kind)
+                node.resize_inputs(1)
+    write_bytes(path, program.model_proto.SerializeToString())

@@ -58,7 +58,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 def solve_positive(matrix: DOUBLE[...], right: DOUBLE[...]) -> DOUBLE[...]:
     both = op.Concat(matrix, right, axis=-1)
     size = op.Squeeze(op.Shape(matrix, start=-1))
-    rows = op.Range(0, size, 1)
+    rows = op.Range(op.Constant(value_int=0), size, op.Constant(value_int=1))
     for index in range(size):  # each takes the first column away, in all rows
         column = op.Gather(both, 0, axis=-1)
         others = op.Slice(both, [1], op.Shape(both, start=-1), [-1])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Sequence
+from statistics import NormalDist
 
 import torch
 from torch import Tensor, nn
@@ -91,12 +93,18 @@ def quantiles_at(forecast: Tensor, levels: Sequence[float], wanted: Sequence[flo
         return forecast.expand(*forecast.shape[:-1], len(wanted))
     if not all(0.0 < level < 1.0 for level in wanted):
         raise ValueError(f"levels must be numbers within (0, 1), got {list(wanted)}")
-    scores_asked = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))
-    scores = torch.special.ndtri(torch.tensor(wanted, dtype=torch.float64))
-    left = (torch.searchsorted(scores_asked, scores, right=True) - 1).clamp(0, len(scores_asked) - 2)
-    share = ((scores - scores_asked[left]) / (scores_asked[left + 1] - scores_asked[left])).to(forecast)
-    low, high = forecast[..., left], forecast[..., left + 1]
-    return low + share * (high - low)
+    left, share = _places(tuple(levels), tuple(wanted))
+    low, high = forecast[..., left], forecast[..., [at + 1 for at in left]]
+    return low + forecast.new_tensor(share) * (high - low)
+
+
+@torch.compiler.assume_constant_result
+def _places(levels: tuple[float, ...], wanted: tuple[float, ...]) -> tuple[list[int], list[float]]:
+    """The level before each wanted one, and the share of the way to the next."""
+    score = NormalDist().inv_cdf  # in plain numbers, because ONNX has no inverse of the normal distribution
+    left = [min(max(bisect_right(levels, level) - 1, 0), len(levels) - 2) for level in wanted]
+    steps = [(score(levels[at]), score(levels[at + 1])) for at in left]
+    return left, [(score(level) - low) / (high - low) for level, (low, high) in zip(wanted, steps, strict=True)]
 
 
 def rounded_as_counted(forecast: Tensor, x: Tensor, mask: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from mvpa_ts.adapters.sktime import MVPAForecaster
 from mvpa_ts.forecasting import ForecasterTraining, ForecastingConfig, Scaling, Series, fit_forecaster
 from mvpa_ts.forecasting.onnx import base_to_onnx, to_onnx
 from mvpa_ts.forecasting.pretrained import BaseConfig, BaseForecaster
+from mvpa_ts.forecasting.quantiles import quantiles_at
 
 VALUES = np.random.default_rng(0).standard_normal((150, 3)).cumsum(0)
 NAMES = ["a", "b", "c"]
@@ -131,23 +132,26 @@ class OnlyInPyTorch(torch.nn.Module):
             x.cummax(1).values, x.cummin(-1).values, (10 * x).long().cummax(1).values,
             gaps.nanmedian(1).values, gaps.nanmedian(2, keepdim=True).values, x.round().argsort(dim=1, stable=True),
             torch.cholesky_solve(x.mT, lower), torch.linalg.solve_ex(gram, x.mT).result,
+            quantiles_at(x.sort(2).values, (0.1, 0.3, 0.5, 0.7, 0.9), (0.05, 0.5, 0.6)), torch.arange(5.0) + x,
         )  # fmt: skip
 
 
 @pytest.mark.usefixtures("exporter")
-def test_operators_that_onnx_lacks():
+def test_operators_that_onnx_lacks(tmp_path, capfd):
     import onnxruntime
 
+    from mvpa_ts.forecasting.onnx import _write
     from mvpa_ts.forecasting.onnx_operators import decompositions, translations
 
     x = torch.randn(2, 7, 5, generator=torch.Generator().manual_seed(0))
     program = torch.export.export(OnlyInPyTorch(), (x,)).run_decompositions(decompositions())
-    written = torch.onnx.export(
-        program, (x,), dynamo=True, verbose=False, optimize=False, custom_translation_table=translations()
-    )
-    session = onnxruntime.InferenceSession(written.model_proto.SerializeToString())
+    options: dict[str, Any] = {"optimize": False, "custom_translation_table": translations()}
+    _write(program, (x,), ["values"], tmp_path / "f.onnx", **options)
+    capfd.readouterr()
+    session = onnxruntime.InferenceSession(str(tmp_path / "f.onnx"))
+    assert capfd.readouterr().err == ""
     x[1, :, 3] = 2.0  # no median
-    outputs = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    outputs = session.run(None, {"values": x.numpy()})
     for output, expected in zip(outputs, OnlyInPyTorch()(x), strict=True):
         torch.testing.assert_close(torch.from_numpy(output), expected, equal_nan=True)
 
@@ -165,14 +169,23 @@ def test_the_pretrained_network(tmp_path):
         with torch.no_grad():
             expected = network(torch.from_numpy(x)[None], horizon=40, **options)[0].numpy()
         np.testing.assert_allclose(run(tmp_path / "f.onnx", x), expected, atol=1e-4 * np.nanstd(x), err_msg=name)
-    for row, value in ((0, np.nan), (-1, np.nan), (-1, 1e4)):
+    for row, value in ((0, np.nan), (-1, np.nan), (-1, 1e4), (60, np.inf)):
         x = VALUES.astype(np.float32)
         x[row, 2] = value
         assert np.isnan(run(tmp_path / "f.onnx", x)).all()
     assert str(tmp_path.anchor) + "usr" not in (tmp_path / "f.onnx").read_bytes().decode("latin-1")
 
 
-@pytest.mark.parametrize("shape", [(8, 3), (64,), (64.0, 3), (64, 0)])
-def test_a_shape_that_is_none(tmp_path, shape):
-    with pytest.raises(ValueError, match=r"shape must be \(rows, series\), with 16 rows or more, got"):
-        base_to_onnx(BaseForecaster(BaseConfig(dim=8, num_heads=2)), tmp_path / "f.onnx", shape=shape, horizon=4)
+@pytest.mark.parametrize(
+    ("argument", "value", "message"),
+    [
+        *(("shape", shape, r"\(rows, series\), with 16 rows") for shape in ((8, 3), (64,), (64.0, 3), (64, 0), 64)),
+        ("network", "base", "a BaseForecaster, such as load_base"),
+        ("positions", np.zeros((3, 1)), r"a tensor \[C, k\] = \[3, k\], got"),
+        *(("season", season, "a whole number of steps") for season in (-3, 7.5, "12", True)),
+    ],
+)
+def test_arguments_that_are_none(tmp_path, argument, value, message):
+    arguments = {"network": BaseForecaster(BaseConfig(dim=8, num_heads=2)), "shape": (64, 3), argument: value}
+    with pytest.raises(ValueError, match=f"{argument} must be {message}"):
+        base_to_onnx(path=tmp_path / "f.onnx", horizon=4, **arguments)

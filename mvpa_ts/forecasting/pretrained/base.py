@@ -32,7 +32,7 @@ from mvpa_ts.forecasting.pretrained.jumps import cleaned, spikes
 from mvpa_ts.forecasting.pretrained.layout import ROWS, Layout, layout
 from mvpa_ts.forecasting.pretrained.power_transform import PowerTransform
 from mvpa_ts.forecasting.pretrained.resolutions import WIDTHS, at_steps, means, widths
-from mvpa_ts.forecasting.pretrained.seasons import week_of
+from mvpa_ts.forecasting.pretrained.seasons import checked_season, week_of
 from mvpa_ts.forecasting.pretrained.simple_forecasts import CYCLES, PERIODS, SEEN, filled, season_shape, season_spread
 from mvpa_ts.forecasting.pretrained.trust import trust_in_relations
 from mvpa_ts.forecasting.quantiles import quantiles_at
@@ -241,10 +241,11 @@ class BaseForecaster(nn.Module):
         """
         mask, horizon = self.checked_mask(x, mask, horizon), int(horizon)
         C = x.shape[2]
-        if positions is not None and (getattr(positions, "ndim", 0) != 2 or len(positions) != C):
-            got = getattr(positions, "shape", type(positions))
+        if positions is not None and (not isinstance(positions, Tensor) or positions.ndim != 2 or len(positions) != C):
+            got = positions.shape if isinstance(positions, Tensor) else type(positions)
             raise ValueError(f"positions must be a tensor [C, k] = [{C}, k], got {got}")
-        seasons = torch.as_tensor(0 if season is None else season, device=x.device).expand(len(x))
+        season = season if isinstance(season, Tensor) else checked_season(season) or 0
+        seasons = torch.as_tensor(season, device=x.device).expand(len(x))
         alone = torch.zeros_like(mask[:, 0])
         if not (self.training or torch.compiler.is_compiling()):  # a graph is for panels that reach the last step
             # A last value that is far off says no more than a missing one.
