@@ -349,11 +349,10 @@ class Windows:
         """
         order = torch.randperm(len(self), generator=generator) if generator else torch.arange(len(self))
         for chosen in order.to(self.starts.device).split(size):
-            limits = None if self.limits is None else self.limits[chosen]
-            yield self._batch(self.starts[chosen], limits)
+            yield self.only(chosen)._batch()
 
-    def _batch(self, starts: Tensor, limits: Tensor | None) -> Batch:
-        L, h = self.lookback, self.horizon
+    def _batch(self) -> Batch:
+        L, h, starts, limits = self.lookback, self.horizon, self.starts, self.limits
         rows = starts[:, None] + torch.arange(L + h, device=starts.device)
         values = self.values[rows]
         observed = None if self.observed is None else self.observed[rows]

@@ -148,9 +148,8 @@ class Pretraining(BaseForecaster):
     def _finetuned(
         self, shipped: ShippedForecaster, series: Series, scaling: Scaling, channel_inputs: Mapping[str, Any]
     ) -> ShippedForecaster:
-        if not self._finetune_steps:
+        if not (steps := self._finetune_steps):
             return shipped
-        steps = self._finetune_steps
         rate = training_of(self.get_params(deep=False), steps, from_scratch=False).learning_rate
         seed = seed_of(self.random_state)
         return shipped.finetuned(series, scaling, channel_inputs, steps=steps, learning_rate=rate, seed=seed)

@@ -113,10 +113,9 @@ class FittedForecaster:
                 )
             if columns != (wanted := config.feature_sizes.future):
                 raise ValueError(f"features must have {wanted} columns (feature_sizes.future), got {columns}")
-        feature_scaling = self.feature_scaling
-        if feature_scaling is not None and series.features is not None:
+        if self.feature_scaling is not None and series.features is not None:
             read = series.features[max(0, len(series.values) - config.lookback) : len(series.values) + config.horizon]
-            for words in feature_scaling.far_words(read, self.feature_names or range(len(feature_scaling.lower))):
+            for words in self.feature_scaling.far_words(read, self.feature_names or range(read.shape[1])):
                 warn(words)
         scaling = Scaling.of(series.values) if scaling is None else scaling
         window = last_window(

@@ -86,16 +86,12 @@ def to_onnx(
     if any(config.feature_sizes):
         raise ValueError("a network that reads covariates cannot be written as ONNX: train one without them")
     C = len(scaling.scale)
-    window = _Window(network, scaling, channel_inputs, range(C) if order is None else order)
-    arguments: list[Any] = [torch.zeros(1, config.lookback, C, dtype=torch.float64)]
-    names = ["values"]
+    window = _Window(copy.deepcopy(network), scaling, channel_inputs, range(C) if order is None else order)
+    inputs = {"values": torch.zeros(1, config.lookback, C, dtype=torch.float64)}
     if config.cycle_length is not None:
-        arguments.append(torch.zeros(1, dtype=torch.long))
-        names.append("phase")
-    training = network.training
+        inputs["phase"] = torch.zeros(1, dtype=torch.long)
     with torch.no_grad():
-        _write(window.eval(), tuple(arguments), names, path)
-    network.train(training)
+        _write(window.eval(), inputs, path)
 
 
 class _Panel(nn.Module):
@@ -168,19 +164,19 @@ def base_to_onnx(
     with torch.no_grad():
         panel(values)  # its errors name what is wrong with the arguments
         program = torch.export.export(panel, (values,)).run_decompositions(decompositions())
-        _write(program, (values,), ["values"], path, custom_translation_table=translations(), optimize=False)
+        _write(program, {"values": values}, path, custom_translation_table=translations(), optimize=False)
 
 
 def _write(
-    network: nn.Module | torch.export.ExportedProgram, inputs: tuple[Tensor, ...], names: list[str], path: str | Path,
-    **options: Any,
-) -> None:  # fmt: skip
+    network: nn.Module | torch.export.ExportedProgram, inputs: dict[str, Tensor], path: str | Path, **options: Any
+) -> None:
     with library_of("onnx", "to_onnx"):
         import onnx  # noqa: F401
         from onnxscript import ir
     program: Any = torch.onnx.export(
-        network, inputs, dynamo=True, verbose=False, input_names=names, output_names=["quantiles"], **options
-    )
+        network, (*inputs.values(),), dynamo=True, verbose=False, input_names=[*inputs], output_names=["quantiles"],
+        **options,
+    )  # fmt: skip
     for node in program.model.graph.all_nodes():
         node.metadata_props.clear()  # lines of the code that each comes from, five times as large as all else
         if node.op_type == "CastLike":  # of which onnxruntime warns

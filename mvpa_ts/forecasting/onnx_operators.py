@@ -11,10 +11,11 @@ from onnxscript import opset18 as op
 from onnxscript.values import Opset
 from torch import Tensor
 
+aten = torch.ops.aten
+
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """For `torch.export`: running extremes, medians, and writing into parts of a tensor."""
-    aten = torch.ops.aten
 
     def running(x: Tensor, dim: int) -> Tensor:
         """The largest number so far."""
@@ -72,7 +73,6 @@ def solve_positive(matrix: DOUBLE[...], right: DOUBLE[...]) -> DOUBLE[...]:
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """For `torch.onnx`: sorting, and equations of positive definite matrices, in double precision."""
-    aten = torch.ops.aten
 
     def solved(matrix: Any, right: Any) -> Any:
         double = ir.DataType.DOUBLE

@@ -205,7 +205,8 @@ def train(
     started = clock()
     generator, random_state = torch.Generator().manual_seed(int(seed)), OwnRandomState()
     quantiles = None if levels is None else torch.tensor(levels, device=device)
-    total = _steps(training, len(inputs), max_steps)
+    total = training.steps if training.epochs is None else training.epochs * -(-len(inputs) // training.batch_size)
+    total = total if max_steps is None else min(max_steps, total)
     _start(model, inputs, training)
 
     def losses() -> Iterator[Tensor]:
@@ -232,7 +233,20 @@ def train(
             report(run.epoch + (training.epochs is None), mse)
         return mse, mae
 
-    run = _run(model, inputs, training, total, None if validation is None else errors)
+    run = TrainingRun(
+        model,
+        _groups(model, inputs, training, total),
+        steps=total,
+        learning_rate=training.learning_rate,
+        weight_decay=training.weight_decay,
+        cycle_steps=total if training.schedule == "one-cycle" else None,
+        clip=training.clip,
+        average=WeightAverage(model, training.weight_averaging, warm_up=training.averaging_warm_up),
+        validation=None if validation is None else errors,
+        validate_every=max(1, training.steps // _VALIDATIONS) if training.epochs is None else None,
+        keep_last=training.keep == "last",
+        patience=training.patience,
+    )
     if checkpoint is not None and (state := checkpoint.read()) is not None:
         run.go_on_from(state)
         generator.set_state(state["random"][0])
@@ -254,34 +268,6 @@ def train(
         run.errors = errors()
     mse, mae = run.errors
     return Outcome(mse, mae, run.epoch, run.seconds, run.seconds / max(run.epoch, 1))
-
-
-def _steps(training: ForecasterTraining, windows: int, most: int | None) -> int:
-    steps = training.steps if training.epochs is None else training.epochs * -(-windows // training.batch_size)
-    return steps if most is None else min(most, steps)
-
-
-def _run(
-    model: nn.Module,
-    windows: Windows,
-    training: ForecasterTraining,
-    steps: int,
-    validation: Callable[[], tuple[float, float]] | None,
-) -> TrainingRun:
-    return TrainingRun(
-        model,
-        _groups(model, windows, training, steps),
-        steps=steps,
-        learning_rate=training.learning_rate,
-        weight_decay=training.weight_decay,
-        cycle_steps=steps if training.schedule == "one-cycle" else None,
-        clip=training.clip,
-        average=WeightAverage(model, training.weight_averaging, warm_up=training.averaging_warm_up),
-        validation=validation,
-        validate_every=max(1, training.steps // _VALIDATIONS) if training.epochs is None else None,
-        keep_last=training.keep == "last",
-        patience=training.patience,
-    )
 
 
 def _finish(model: nn.Module, windows: Windows, training: ForecasterTraining, levels: Sequence[float] | None) -> bool:

@@ -55,8 +55,6 @@ class ChannelBlocks:
 
     def joined(self, x: Tensor) -> Tensor:
         """Undo `queries`."""
-        if self.number == 1:
-            return x
         return rearrange(x, "(b n) t c ... -> b t (n c) ...", n=self.number)[:, :, : self.channels]
 
     def keys(self, x: Tensor) -> Tensor:

@@ -48,7 +48,11 @@ def fastest(
     """
     if len(candidates) == 1 or not may_choose(device):
         return candidates[0]
-    call = _call(kernel, candidates, arguments, device)
+    # What the choice depends on. Each launch looks it up, so this must be quick.
+    # Sizes by powers of two, so that recordings with 61 and 63 channels are timed once.
+    sizes = (arguments[name].bit_length() for name in ("batch", "segments", "channels", "heads"))
+    switches = (value for name, value in arguments.items() if name.isupper())
+    call = kernel.cache_key, tuple(candidates), arguments["p_query"].dtype, device, *sizes, *switches
     if call not in _chosen:
         if torch.cuda.is_current_stream_capturing():
             return candidates[0]  # a captured stream cannot be timed
@@ -87,16 +91,6 @@ def _time(candidates: Sequence[Blocks], run: Callable[[Blocks], None]) -> int | 
         except (triton.runtime.errors.OutOfResources, torch.OutOfMemoryError):
             times.append(float("inf"))
     return None if min(times) == float("inf") else times.index(min(times))
-
-
-def _call(
-    kernel: Any, candidates: Sequence[Blocks], arguments: dict[str, Any], device: torch.device
-) -> tuple[Hashable, ...]:
-    # What the choice depends on. Each launch calls this, so it must be quick.
-    # Sizes by powers of two, so that recordings with 61 and 63 channels are timed once.
-    sizes = (arguments[name].bit_length() for name in ("batch", "segments", "channels", "heads"))
-    switches = (value for name, value in arguments.items() if name.isupper())
-    return kernel.cache_key, tuple(candidates), arguments["p_query"].dtype, device, *sizes, *switches
 
 
 def _key(call: tuple[Hashable, ...], device: torch.device) -> str:

@@ -182,9 +182,7 @@ def _return_to_zero(network: ForecastingNetwork, batches: Iterable[Sequence[Tens
     network.reversion.zero_()
     product, square = torch.zeros(network.config.horizon, dtype=torch.float64), 0.0
     for x, y, phase, mask, counted in map(_filled, batches):
-        level = location_scale(x, mask)[0].double()
-        if (share := _counting(mask, counted)) is not None:
-            level = level * share
+        level = location_scale(x, mask)[0].double() * _counting(mask, counted)
         with network.bounded_by(-torch.inf, torch.inf):
             error = _middle(network, x, mask, phase).double() - y.double()
         product = product + (error * level).sum((0, 2)).to(product.device)
@@ -247,11 +245,9 @@ def _normalised(
         if config.cycle_length is not None:
             cycle = network.cycle[phase_of_steps(phase, config.lookback + config.horizon) % config.cycle_length]
             past, future = past - cycle[:, : config.lookback], future - cycle[:, config.lookback :]
-        weight = scale.square()
         if mask is not None:
             past = past.masked_fill(~mask, 0.0)
-        if (share := _counting(mask, counted)) is not None:
-            weight = weight * share
+        weight = scale.square() * _counting(mask, counted)
         yield past.double(), future.double(), weight.double()
 
 
@@ -263,13 +259,10 @@ def _filled(batch: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor, Tensor | None
     return x, y, phase, mask, counted
 
 
-def _counting(mask: Tensor | None, counted: Tensor | None) -> Tensor | None:
-    """Which channels of which windows count, [B, 1, C]; None: all."""
-    share = None if mask is None else mask.float().mean(1, keepdim=True) >= 0.5
-    if counted is not None:
-        whole = counted.all(1, keepdim=True)
-        share = whole if share is None else share & whole
-    return share
+def _counting(mask: Tensor | None, counted: Tensor | None) -> Tensor | bool:
+    """Which channels of which windows count, [B, 1, C]; True: all."""
+    seen = True if mask is None else mask.float().mean(1, keepdim=True) >= 0.5
+    return seen if counted is None else seen & counted.all(1, keepdim=True)
 
 
 @torch.no_grad()

@@ -145,12 +145,6 @@ def carried(z: Tensor, mask: Tensor, remains: float = _REMAINS) -> tuple[Tensor,
     return value * remains ** (steps - last).to(z.dtype), last
 
 
-def _rows(padded: Tensor, ends: Tensor, lags: int, channels: int, neighbours: int) -> Tensor:
-    """Lags of each channel and of its neighbours that end at some steps, [B, R, C, (2 S + 1)·p]; its own come first."""
-    lagged = padded.unfold(1, lags, 1)[:, ends - (lags - 1)]  # [B, R, C + 2 S, p]
-    return torch.cat([lagged[:, :, place : place + channels] for place in _places(neighbours)], 3)
-
-
 def _places(neighbours: int) -> list[int]:
     """Places from the first neighbour to the last, the nearest first."""
     return sorted(range(2 * neighbours + 1), key=lambda place: abs(place - neighbours))
@@ -197,7 +191,9 @@ def _pooled(
     stride = -(-C * L // _MOST_ROWS)
     parts = [torch.arange(first, last, stride, device=z.device) for first, last in pairwise(edges)]
     ends, lengths = torch.cat(parts), [len(times) * C for times in parts]
-    rows, target = _rows(padded, ends, lags, C, neighbours).flatten(1, 2), z[:, ends + 1].flatten(1)[..., None]
+    lagged, target = padded.unfold(1, lags, 1)[:, ends - (lags - 1)], z[:, ends + 1].flatten(1)[..., None]
+    # Lags of each channel and of its neighbours that end at these steps, [B, R·C, (2 S + 1)·p]; its own come first.
+    rows = torch.cat([lagged[:, :, place : place + C] for place in _places(neighbours)], 3).flatten(1, 2)
     weighed = (rows if counts is None else rows * counts[:, ends + 1].flatten(1)[..., None]).mT
     grams = [a @ b for a, b in zip(weighed.split(lengths, 2), rows.split(lengths, 1), strict=True)]
     crosses = [a @ b for a, b in zip(weighed.split(lengths, 2), target.split(lengths, 1), strict=True)]

@@ -64,20 +64,15 @@ class Window(NamedTuple):
         """Mean and deviation of each window; without an observed value, the mean of its whole series."""
         if self.units is None:
             return location_scale(self.x, self.mask)
-        has_units = self._has_units(self.units)
-        unit = torch.where(has_units, self.units[:, 1], unit_of_windows(self.x, self.mask))
-        location, scale = location_scale(self.x, self.mask, unit)
+        location, scale = location_scale(self.x, self.mask, self.series_scale(unit_of_windows(self.x, self.mask)))
         if self.mask is not None:
-            location = torch.where(self.mask.any(1, keepdim=True) | ~has_units, location, self.units[:, 0])
+            of_window = self.mask.any(1, keepdim=True) | self.units.isnan().any(1)
+            location = torch.where(of_window, location, self.units[:, 0])
         return location, scale
 
     def series_scale(self, scale: Tensor) -> Tensor:
         """Deviation of each channel over its series where it is given, else `scale`."""
-        return scale if self.units is None else torch.where(self._has_units(self.units), self.units[:, 1], scale)
-
-    @staticmethod
-    def _has_units(units: Tensor) -> Tensor:
-        return ~units.isnan().any(1)
+        return scale if self.units is None else torch.where(self.units.isnan().any(1), scale, self.units[:, 1])
 
 
 def check_window(
