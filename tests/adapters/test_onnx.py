@@ -146,7 +146,7 @@ def test_operators_that_onnx_lacks(tmp_path, capfd):
     x = torch.randn(2, 7, 5, generator=torch.Generator().manual_seed(0))
     program = torch.export.export(OnlyInPyTorch(), (x,)).run_decompositions(decompositions())
     options: dict[str, Any] = {"optimize": False, "custom_translation_table": translations()}
-    _write(program, (x,), ["values"], tmp_path / "f.onnx", **options)
+    _write(program, {"values": x}, tmp_path / "f.onnx", **options)
     capfd.readouterr()
     session = onnxruntime.InferenceSession(str(tmp_path / "f.onnx"))
     assert capfd.readouterr().err == ""
