@@ -98,13 +98,16 @@ def quantiles_at(forecast: Tensor, levels: Sequence[float], wanted: Sequence[flo
     return low + forecast.new_tensor(share) * (high - low)
 
 
-@torch.compiler.assume_constant_result
 def _places(levels: tuple[float, ...], wanted: tuple[float, ...]) -> tuple[list[int], list[float]]:
     """The level before each wanted one, and the share of the way to the next."""
     score = NormalDist().inv_cdf  # in plain numbers, because ONNX has no inverse of the normal distribution
     left = [min(max(bisect_right(levels, level) - 1, 0), len(levels) - 2) for level in wanted]
     steps = [(score(levels[at]), score(levels[at + 1])) for at in left]
     return left, [(score(level) - low) / (high - low) for level, (low, high) in zip(wanted, steps, strict=True)]
+
+
+# As `torch.compiler.assume_constant_result` does, which would load the compiler with the package.
+_places._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def rounded_as_counted(forecast: Tensor, x: Tensor, mask: Tensor) -> Tensor:
