@@ -280,9 +280,8 @@ def _of_neuralforecast(df: Any, forecast: Any, pred_interval: Any) -> tuple[dict
             )
     if "available_mask" in df.columns:
         df = df.assign(y=df["y"].where(df["available_mask"] > 0))
-    observed = {
-        name: (rows["ds"].to_numpy(), rows["y"].to_numpy()) for name, rows in df.sort_values("ds").groupby("unique_id")
-    }
+    series = df.sort_values("ds").groupby("unique_id")
+    observed = {name: (rows["ds"].to_numpy(), rows["y"].to_numpy()) for name, rows in series}
     columns = [
         name
         for name, kind in forecast.dtypes.items()

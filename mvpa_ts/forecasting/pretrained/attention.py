@@ -38,9 +38,8 @@ class PanelAttention(nn.Module):
         self.out = nn.Linear(dim, dim, bias=False)
         self.biases = nn.Parameter(torch.zeros(3, num_heads, self.head_dim))  # u, v, w
         self.time_key = nn.Parameter(0.3 * torch.randn(time_rows, num_heads, self.head_dim))
-        self.channel_key = (
-            nn.Parameter(0.3 * torch.randn(channel_rows, num_heads, self.head_dim)) if channel_rows else None
-        )
+        channel_key = 0.3 * torch.randn(channel_rows, num_heads, self.head_dim)
+        self.channel_key = nn.Parameter(channel_key) if channel_rows else None
 
     def forward(self, x: Tensor, real: Tensor, rows: Tensor, last: int | None = None) -> Tensor:
         """Map tokens [B, T, C, D] to the last [B, last, C, D]; `real` [B, T, C] marks keys, `rows` are distances."""

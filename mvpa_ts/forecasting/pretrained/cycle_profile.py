@@ -66,9 +66,8 @@ def cycle_profile(x: Tensor, mask: Tensor, horizon: int, cycle: int) -> Tensor:
     agreement, size = agreement.sum(2), size.sum(2)
     total = size.sum(1, keepdim=True).clamp(min=1e-12)
     share = agreement.sum(1, keepdim=True) / total
-    error = (
-        (agreement - share * size).square().sum(1, keepdim=True) * number / (number - 1).clamp(min=1)
-    ).sqrt() / total
+    missed = (agreement - share * size).square().sum(1, keepdim=True)
+    error = (missed * number / (number - 1).clamp(min=1)).sqrt() / total
     believed = torch.minimum(share - error, lately[:, None]).clamp(0.0, 1.0) * (number >= FEWEST - _FIRST)
     profile = means[:, -1] * believed * _varying(cycles, seen)
     steps = torch.arange(-start, L - start + horizon, device=x.device) % cycle
