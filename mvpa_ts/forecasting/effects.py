@@ -95,10 +95,8 @@ def effects_table(
                 alike |= dict.fromkeys(map(str, np.array(covariates)[varies & np.isnan(effects[0])]))
         still |= dict.fromkeys(map(str, np.array(covariates)[~varies]))
         effect, error = effects * outcome.scale[column] / unit.scale
-        rows += [
-            (name, covariate, middle, middle - half, middle + half)
-            for covariate, middle, half in zip(covariates, effect, reach * error, strict=True)
-        ]
+        intervals = zip(covariates, effect, reach * error, strict=True)
+        rows += [(name, covariate, middle, middle - half, middle + half) for covariate, middle, half in intervals]
     if alike:
         warn(f"effects of {listed([*alike])} are NaN, for the others and the season tell the same: leave one out")
     if still:

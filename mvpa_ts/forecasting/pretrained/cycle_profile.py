@@ -42,10 +42,8 @@ def cycle_profile(x: Tensor, mask: Tensor, horizon: int, cycle: int) -> Tensor:
     if K < FEWEST:
         return x.new_zeros(B, L + horizon, C)
     start = L - K * cycle
-    cycles, seen = (
-        rearrange(tensor[:, start:].double(), "b (k s) c -> (b c) k s", s=cycle)
-        for tensor in (x.masked_fill(~mask, 0.0), mask)
-    )
+    rows = (x.masked_fill(~mask, 0.0), mask)
+    cycles, seen = (rearrange(tensor[:, start:].double(), "b (k s) c -> (b c) k s", s=cycle) for tensor in rows)
     usable = seen.mean(2, keepdim=True) > 0.5
     values = _without_trend(cycles, seen, usable)
     if cycle % 7 == 0:
