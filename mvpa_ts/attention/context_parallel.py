@@ -90,9 +90,8 @@ def context_parallel_attention(
     key, value = _exchanged(key.to(query.dtype), near, group), _exchanged(value.to(query.dtype), read, group)
     inputs = (query, key, value, *tables_and_biases)
     tensors: dict[str, Any] = {name: x.to(query.dtype) for name, x in zip(INPUTS, inputs, strict=True)}
-    output, _ = separable_attention(
-        Problem(**tensors, **options, real=real, all_real=token_mask is None, first_segment=rank * share)
-    )
+    problem = Problem(**tensors, **options, real=real, all_real=token_mask is None, first_segment=rank * share)
+    output, _ = separable_attention(problem)
     return output
 
 

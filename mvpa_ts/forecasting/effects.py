@@ -87,9 +87,8 @@ def effects_table(
         varies = np.nanmax(x, axis=0, initial=-np.inf) > np.nanmin(x, axis=0, initial=np.inf)
         effects = np.full((2, len(covariates)), np.nan)
         if varies.any():
-            fit = _fitted(
-                scaled[:, column, None], observed[:, column, None], torch.tensor(unit.apply(x)[:, varies]), season
-            )
+            regressors = torch.tensor(unit.apply(x)[:, varies])
+            fit = _fitted(scaled[:, column, None], observed[:, column, None], regressors, season)
             effects[:, varies] = math.nan if fit is None else fit
             if fit is not None:
                 alike |= dict.fromkeys(map(str, np.array(covariates)[varies & np.isnan(effects[0])]))

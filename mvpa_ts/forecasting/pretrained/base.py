@@ -145,14 +145,10 @@ class BaseForecaster(nn.Module):
         self.embed_features = nn.Sequential(nn.Linear(features, D), nn.SiLU(), nn.Linear(D, D))
         self.place = nn.Parameter(torch.randn(config.most_patches, D) * 0.1)
         time_rows = 2 * (self.history_tokens + config.most_patches) - 1
-        self.blocks = nn.ModuleList(
-            PanelBlock(
-                PanelAttention(D, config.num_heads, time_rows, ROWS if kind == "p" else 0),
-                SwiGLU(D, config.mlp_dim),
-                D,
-            )
-            for kind in config.blocks
-        )
+        self.blocks = nn.ModuleList()
+        for kind in config.blocks:
+            attention = PanelAttention(D, config.num_heads, time_rows, ROWS if kind == "p" else 0)
+            self.blocks.append(PanelBlock(attention, SwiGLU(D, config.mlp_dim), D))
         self.norm = nn.RMSNorm(D, eps=1e-5)
         self.weights = zeroed(nn.Linear(D, (P // config.chunk_length) * K))
         self.correction = zeroed(nn.Linear(D, P))
