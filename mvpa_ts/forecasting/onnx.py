@@ -168,10 +168,12 @@ def _write(
     network: nn.Module | torch.export.ExportedProgram, inputs: dict[str, Tensor], path: str | Path, **options: Any
 ) -> None:
     with library_of("onnx", "to_onnx"):
-        program: Any = torch.onnx.export(
-            network, (*inputs.values(),), dynamo=True, verbose=False, input_names=[*inputs],
-            output_names=["quantiles"], **options,
-        )  # fmt: skip
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    program: Any = torch.onnx.export(
+        network, (*inputs.values(),), dynamo=True, verbose=False, input_names=[*inputs], output_names=["quantiles"],
+        **options,
+    )  # fmt: skip
     for node in program.model.graph.all_nodes():
         node.metadata_props.clear()  # lines of the code that each comes from, five times as large as all else
     # In a folder of its own first: the exporter may write more than one file.
