@@ -74,9 +74,8 @@ class PanelAttention(nn.Module):
             mask = mask if hidden is None else mask + hidden[of_head]
             mask = mask.expand(*mask.shape[:3], T, x.shape[2]).flatten(3, 4).flatten(1, 2).to(key.dtype)
             queries = query[block].flatten(1, 2)[None]
-            attended = F.scaled_dot_product_attention(
-                queries, key[None, of_head], value[None, of_head], mask[None], scale=1.0
-            )
+            keys, values = key[None, of_head], value[None, of_head]
+            attended = F.scaled_dot_product_attention(queries, keys, values, mask[None], scale=1.0)
             out[block] = attended[0].unflatten(1, (-1, x.shape[2]))
         out = rearrange(out, "(b h) t c d -> b t c (h d)", h=self.num_heads)
         return self.out(rearrange(out, "(b c) t 1 d -> b t c d", b=B) if alone else out)
