@@ -105,21 +105,17 @@ def stack_of_whole_windows(config: Any, time_rows: int, channel_rows: int, **dis
 
     `distance` are options of `MVPAttention` for the distance of channels.
     """
-    blocks = [
-        ParallelBlock(
-            MVPAttention(
-                config.dim,
-                config.num_heads,
-                causal=False,
-                components=config.components,
-                dropout=config.attention_dropout,
-                beyond="clamp",
-                **distance,
-            ),
-            SwiGLU(config.dim, config.mlp_dim, config.dropout),
+    blocks = []
+    for _ in range(config.num_layers):
+        attention = MVPAttention(
             config.dim,
-            config.dropout,
+            config.num_heads,
+            causal=False,
+            components=config.components,
+            dropout=config.attention_dropout,
+            beyond="clamp",
+            **distance,
         )
-        for _ in range(config.num_layers)
-    ]
+        mlp = SwiGLU(config.dim, config.mlp_dim, config.dropout)
+        blocks.append(ParallelBlock(attention, mlp, config.dim, config.dropout))
     return MVPAStack(blocks, config.dim, time_rows=time_rows, channel_rows=channel_rows)

@@ -243,9 +243,8 @@ def _figure(count: int, available: int = 0) -> tuple[Figure, list[Any]]:
         from matplotlib import pyplot
     columns = min(count, 2)
     rows = -(-count // columns)
-    figure, axes = pyplot.subplots(
-        rows, columns, figsize=(5 * columns, (2.5 if count > 1 else 4) * rows), squeeze=False, layout="constrained"
-    )
+    size = (5 * columns, (2.5 if count > 1 else 4) * rows)
+    figure, axes = pyplot.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for axis in axes.flat:  # dates of hours would lie over each other
         axis.tick_params("x", rotation=30)
     for empty in axes.flat[count:]:
@@ -280,9 +279,8 @@ def _of_neuralforecast(df: Any, forecast: Any, pred_interval: Any) -> tuple[dict
             )
     if "available_mask" in df.columns:
         df = df.assign(y=df["y"].where(df["available_mask"] > 0))
-    observed = {
-        name: (rows["ds"].to_numpy(), rows["y"].to_numpy()) for name, rows in df.sort_values("ds").groupby("unique_id")
-    }
+    series = df.sort_values("ds").groupby("unique_id")
+    observed = {name: (rows["ds"].to_numpy(), rows["y"].to_numpy()) for name, rows in series}
     columns = [
         name
         for name, kind in forecast.dtypes.items()

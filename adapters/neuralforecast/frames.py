@@ -152,7 +152,7 @@ def warn_of_rounding(frame: Any, id_col: str, time_col: str, target_col: str) ->
         table = pd.DataFrame({"value": values, "size": values.abs(), "lost": lost})
         number, names = pd.factorize(pd.Series(frame[id_col].to_list()))
         of_series = table.groupby(number)
-        distances = np.spacing(of_series["size"].max().astype(np.float32)).astype(float)
+        distances: Any = np.spacing(of_series["size"].max().astype(np.float32)).astype(float)
         deviations = of_series["value"].std(ddof=0)
         rounded = of_series["lost"].any() & (distances > 0.05 * deviations)
         if not rounded.any():

@@ -157,9 +157,8 @@ class PretrainedMVPA(PanelModel):
         # Its rate is small already, so it is not lowered. The choice among simple forecasts, which takes the place of
         # the linear path, learns far faster.
         settings = training_of(training, learning_rate, full_rate_steps=None)
-        self._training = HostTraining(
-            settings, linear_ratio=QUICK_RATE, on_linear_path=partial(operator.contains, QUICK)
-        )
+        quick = partial(operator.contains, QUICK)
+        self._training = HostTraining(settings, linear_ratio=QUICK_RATE, on_linear_path=quick)
 
     def forward(self, windows_batch: dict[str, Any]) -> Tensor:
         """Forecast the host's windows, [B, h, N·m] in the layout that the loss takes apart."""

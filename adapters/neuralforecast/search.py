@@ -287,12 +287,11 @@ def _with_series(config: Any, n_series: int) -> Any:
             if chosen.get(name, argument) != argument:
                 raise ValueError(f"{name} in config is not read, got {chosen[name]!r}: give AutoMVPA {name}=…")
         # The host reads these lists without a look whether there are any.
-        lists = {name: value for name, value in chosen.items() if "_exog_list" in name}
-        chosen = {name: value for name, value in chosen.items() if name not in lists} | {
+        chosen = {
             # Without a trial it gets all choices, None among them.
-            name: [entry for entry in value if entry is not None]
-            for name, value in lists.items()
-            if value is not None
+            name: [entry for entry in value if entry is not None] if "_exog_list" in name else value
+            for name, value in chosen.items()
+            if value is not None or "_exog_list" not in name
         }
         if (positions := chosen.get("channel_positions")) is not None:
             # Keys of a dict would become strings in the database.
@@ -504,8 +503,7 @@ def check_url(url: str) -> None:
         raise ValueError(
             f"storage must begin with a kind of database, such as sqlite:/// or postgresql://, got {kind}://"
         ) from error
-    path = _file_of(url)
-    if path is not None and not path.parent.is_dir():
+    if (path := _file_of(url)) is not None and not path.parent.is_dir():
         raise FileNotFoundError(f"storage={url!r} lies in the folder {path.parent}, which is not there: make it first")
 
 

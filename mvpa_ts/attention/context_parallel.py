@@ -77,10 +77,8 @@ def context_parallel_attention(
     tables_and_biases = (time_key, channel_key, content_bias, time_bias, channel_bias)
     check_call((query, key, value, *tables_and_biases), options, channel_beyond, segments=T)
     read = segments_read(share, processes, causal=causal)
-    near = read
-    if "content" not in terms or window is not None:
-        reach = window if "content" in terms else -1
-        near = segments_read(share, processes, causal=causal, window=reach, dense_last_segment=dense_last_segment)
+    reach = window if "content" in terms else -1
+    near = segments_read(share, processes, causal=causal, window=reach, dense_last_segment=dense_last_segment)
     real = merged_mask((B, share, C), None, None, token_mask)
     if real is None:
         real = torch.ones(B, T, C, dtype=torch.bool, device=query.device)
@@ -92,9 +90,8 @@ def context_parallel_attention(
     key, value = _exchanged(key.to(query.dtype), near, group), _exchanged(value.to(query.dtype), read, group)
     inputs = (query, key, value, *tables_and_biases)
     tensors: dict[str, Any] = {name: x.to(query.dtype) for name, x in zip(INPUTS, inputs, strict=True)}
-    output, _ = separable_attention(
-        Problem(**tensors, **options, real=real, all_real=token_mask is None, first_segment=rank * share)
-    )
+    problem = Problem(**tensors, **options, real=real, all_real=token_mask is None, first_segment=rank * share)
+    output, _ = separable_attention(problem)
     return output
 
 

@@ -302,10 +302,8 @@ class MVPAttention(nn.Module):
 
     def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [..., H, d], and keys and values [..., H_kv, d], of tokens [..., D]."""
-        query, key, value = (
-            rearrange(projection(x), "... (h d) -> ... h d", d=self.head_dim)
-            for projection in (self.query, self.key, self.value)
-        )
+        layers = (self.query, self.key, self.value)
+        query, key, value = (rearrange(layer(x), "... (h d) -> ... h d", d=self.head_dim) for layer in layers)
         return query, key, value
 
     def _biases(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -151,9 +151,8 @@ class Part:
             # Only their ratios count: a series weighs 1 in the mean.
             weights = torch.tensor(kind, dtype=torch.float32)
             return weights / weights[self.labels].mean().clamp(min=1e-30)
-        return (
-            len(self.labels) / self.num_classes / torch.bincount(self.labels, minlength=self.num_classes).clamp(min=1)
-        )
+        counts = torch.bincount(self.labels, minlength=self.num_classes).clamp(min=1)
+        return len(self.labels) / self.num_classes / counts
 
 
 def fit_kernels(path: KernelPath, part: Part, training: ClassificationTraining, seed: int) -> Tensor:

@@ -47,9 +47,8 @@ class ClassificationNetwork(nn.Module):
         # Of the fixed-kernel path in the average; training chooses it on what is held out.
         self.kernel_share = nn.Buffer(torch.tensor(0.5))
         if config.kernel_features:
-            self.kernels = KernelPath(
-                config.num_channels, config.num_classes, config.length, config.kernel_features, seed
-            )
+            sizes = (config.num_channels, config.num_classes, config.length, config.kernel_features)
+            self.kernels = KernelPath(*sizes, seed)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map series x [B, L, C], True = observed in mask [B, L, C], to logits [B, num_classes].
@@ -135,9 +134,8 @@ class TokenEncoder(nn.Module):
         """Means of level and shape, spread and share of observed steps of each stride: [B, 4·C, P], real [B, P]."""
         s = self.config.stem_stride
         short = -level.shape[2] % s
-        level, shape, observed = (
-            rearrange(F.pad(view, (0, short)), "b c (p s) -> b c p s", s=s) for view in (level, shape, mask.to(level))
-        )
+        views = (level, shape, mask.to(level))
+        level, shape, observed = (rearrange(F.pad(view, (0, short)), "b c (p s) -> b c p s", s=s) for view in views)
         count = observed.sum(-1)
         share = count.clamp(min=1)
         average = shape.sum(-1) / share

@@ -39,12 +39,8 @@ class ChannelWeights:
     """
 
     def __init__(self, network: nn.Module) -> None:
-        self.attentions = [
-            module
-            for module in network.modules()
-            if isinstance(module, MVPAttention)
-            or (isinstance(module, PanelAttention) and module.channel_key is not None)
-        ]
+        attentions = (module for module in network.modules() if isinstance(module, (MVPAttention, PanelAttention)))
+        self.attentions = [module for module in attentions if module.channel_key is not None]
         if not self.attentions:
             raise ValueError(
                 f"the model must have attention between channels, got a {type(network).__name__} without any"

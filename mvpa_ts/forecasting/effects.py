@@ -87,18 +87,15 @@ def effects_table(
         varies = np.nanmax(x, axis=0, initial=-np.inf) > np.nanmin(x, axis=0, initial=np.inf)
         effects = np.full((2, len(covariates)), np.nan)
         if varies.any():
-            fit = _fitted(
-                scaled[:, column, None], observed[:, column, None], torch.tensor(unit.apply(x)[:, varies]), season
-            )
+            regressors = torch.tensor(unit.apply(x)[:, varies])
+            fit = _fitted(scaled[:, column, None], observed[:, column, None], regressors, season)
             effects[:, varies] = math.nan if fit is None else fit
             if fit is not None:
                 alike |= dict.fromkeys(map(str, np.array(covariates)[varies & np.isnan(effects[0])]))
         still |= dict.fromkeys(map(str, np.array(covariates)[~varies]))
         effect, error = effects * outcome.scale[column] / unit.scale
-        rows += [
-            (name, covariate, middle, middle - half, middle + half)
-            for covariate, middle, half in zip(covariates, effect, reach * error, strict=True)
-        ]
+        intervals = zip(covariates, effect, reach * error, strict=True)
+        rows += [(name, covariate, middle, middle - half, middle + half) for covariate, middle, half in intervals]
     if alike:
         warn(f"effects of {listed([*alike])} are NaN, for the others and the season tell the same: leave one out")
     if still:

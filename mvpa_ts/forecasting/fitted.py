@@ -306,10 +306,8 @@ def _warn_of_untaught_steps(windows: Windows) -> None:
     rows = torch.ones(len(windows.values), dtype=torch.bool) if windows.observed is None else windows.observed.any(1)
     ends = torch.full_like(windows.starts, len(rows)) if windows.limits is None else windows.limits[:, 1]
     first = windows.starts + windows.lookback
-    taught = [
-        bool((rows[(first + step).clamp(max=len(rows) - 1)] & (first + step < ends)).any())
-        for step in range(windows.horizon)
-    ]
+    targets = (first + step for step in range(windows.horizon))
+    taught = [bool((rows[target.clamp(max=len(rows) - 1)] & (target < ends)).any()) for target in targets]
     if not all(taught):
         untaught = [step + 1 for step, is_taught in enumerate(taught) if not is_taught]
         warn(

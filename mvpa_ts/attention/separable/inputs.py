@@ -31,17 +31,14 @@ def separable_attention(problem: Problem) -> tuple[Tensor, Tensor]:
         distance = torch.arange(cut.size + cut.reach - 1, -cut.size - cut.reach, -1, device=p.query.device)
         time_key = p.time_key if "time" in p.components else torch.zeros_like(p.time_key)
         channel_key = p.channel_key if "channel" in p.components else torch.zeros_like(p.channel_key)
-        rows = B * cut.number
+        rows, biases = B * cut.number, (p.content_bias, p.time_bias, p.channel_bias)
         inputs = Inputs(
             evenly_spaced(rearrange(query, "b t c (k g) d -> (b k) t (g c) d", k=H_kv)),
             evenly_spaced(rearrange(key, "b t c k d -> (b k) t c d")),
             evenly_spaced(rearrange(value, "b t c k d -> (b k) t c d")),
             repeat(time_key[p.time_rows(lag)].to(dtype), "r k d -> (b k) r d", b=rows),
             repeat(channel_key[p.channel_rows(distance)].to(dtype), "r k d -> (b k) r d", b=rows),
-            *(
-                repeat(bias.to(dtype), "k d -> (b k) 1 1 d", b=rows)
-                for bias in (p.content_bias, p.time_bias, p.channel_bias)
-            ),
+            *(repeat(bias.to(dtype), "k d -> (b k) 1 1 d", b=rows) for bias in biases),
         )
         options = Options(
             causal=p.causal,

@@ -45,9 +45,8 @@ def _written_out(inputs: Inputs, masks: Masks | None, options: Options, block: B
     T, C, E = inputs.key.shape[1], inputs.channels, inputs.key.shape[2]
     m = block.stop - block.start
     query, scale = inputs.query[:, block.queries], d**-0.5
-    content_query, time_query, channel_query = (
-        (query + bias).flatten(1, 2) for bias in (inputs.content_bias, inputs.time_bias, inputs.channel_bias)
-    )
+    biases = (inputs.content_bias, inputs.time_bias, inputs.channel_bias)
+    content_query, time_query, channel_query = ((query + bias).flatten(1, 2) for bias in biases)
     # As in scores.py, but in base e and without writing over anything.
     time_table = inputs.time_table[:, T - block.stop : T - block.start - 1 + block.key_stop]
     time_score = by_position(torch.bmm(time_query, time_table.mT) * scale, K, m, M).unflatten(2, (-1, C))

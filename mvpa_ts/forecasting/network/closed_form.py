@@ -326,13 +326,8 @@ def regressed_effects(
     y, X = y.masked_fill(~usable, 0.0), X.masked_fill(~usable[..., None], 0.0)
     rows = int(usable.any(1).sum())
     lags = min(most_lags, rows // _ROWS_OF_LAG)
-    whole = usable
-    while lags:
-        whole = _with_lags(usable, lags)
-        if 2 * int(whole.any(1).sum()) >= rows:
-            break
+    while 2 * int((whole := _with_lags(usable, lags)).any(1).sum()) < rows:
         lags //= 2  # many values are missing
-        whole = usable
     if int(whole.any(1).sum()) - lags < _ROWS_OF_COVARIATE * F:
         return None
     # From both ends, for series that drift alike have two solutions; the one with the smaller errors counts.

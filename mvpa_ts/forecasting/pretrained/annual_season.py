@@ -39,10 +39,8 @@ def annual_season(x: Tensor, mask: Tensor, horizon: int, week: int) -> Tensor:
     W, ahead = math.ceil(L / week), min(math.ceil(horizon / week), _FARTHEST)
     if W < FEWEST:
         return x.new_zeros(B, L + horizon, C)
-    weeks, counts = (
-        rearrange(F.pad(tensor.double(), (0, 0, W * week - L, 0)), "b (w s) c -> (b c) w s", s=week)
-        for tensor in (x.masked_fill(~mask, 0.0), mask)
-    )
+    padded = (F.pad(rows.double(), (0, 0, W * week - L, 0)) for rows in (x.masked_fill(~mask, 0.0), mask))
+    weeks, counts = (rearrange(rows, "b (w s) c -> (b c) w s", s=week) for rows in padded)
     observed = (counts.mean(2) >= 0.5).double()
     values = weeks.sum(2) / counts.sum(2).clamp(min=1.0)
     count = observed.sum(1, keepdim=True).clamp(min=1.0)

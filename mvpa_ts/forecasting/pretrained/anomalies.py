@@ -209,12 +209,10 @@ def _grid(index: Any) -> Any:
         return pd.RangeIndex(index[0], index[-1] + 1, int(np.gcd.reduce(np.diff(index)))).rename(index.name)
     steps = index[1:] - index[:-1]
     # A stretch without a gap tells the calendar's steps, such as months.
-    named = (
-        []
-        if isinstance(index, pd.TimedeltaIndex)
-        else [pd.infer_freq(index[start : start + 8]) for start in range(0, max(1, min(len(index) - 7, 400)), 4)]
-    )
-    range_of = pd.timedelta_range if isinstance(index, pd.TimedeltaIndex) else pd.date_range
+    stretches = [index[start : start + 8] for start in range(0, max(1, min(len(index) - 7, 400)), 4)]
+    durations = isinstance(index, pd.TimedeltaIndex)
+    named = [] if durations else map(pd.infer_freq, stretches)
+    range_of = pd.timedelta_range if durations else pd.date_range
     for freq in dict.fromkeys([*filter(None, named), steps.min()]):
         grid = range_of(index[0], index[-1], freq=freq)
         if len(grid) <= 20 * len(index) and index.isin(grid).all():

@@ -38,9 +38,8 @@ class PanelAttention(nn.Module):
         self.out = nn.Linear(dim, dim, bias=False)
         self.biases = nn.Parameter(torch.zeros(3, num_heads, self.head_dim))  # u, v, w
         self.time_key = nn.Parameter(0.3 * torch.randn(time_rows, num_heads, self.head_dim))
-        self.channel_key = (
-            nn.Parameter(0.3 * torch.randn(channel_rows, num_heads, self.head_dim)) if channel_rows else None
-        )
+        channel_key = 0.3 * torch.randn(channel_rows, num_heads, self.head_dim)
+        self.channel_key = nn.Parameter(channel_key) if channel_rows else None
 
     def forward(self, x: Tensor, real: Tensor, rows: Tensor, last: int | None = None) -> Tensor:
         """Map tokens [B, T, C, D] to the last [B, last, C, D]; `real` [B, T, C] marks keys, `rows` are distances."""
@@ -75,9 +74,8 @@ class PanelAttention(nn.Module):
             mask = mask if hidden is None else mask + hidden[of_head]
             mask = mask.expand(*mask.shape[:3], T, x.shape[2]).flatten(3, 4).flatten(1, 2).to(key.dtype)
             queries = query[block].flatten(1, 2)[None]
-            attended = F.scaled_dot_product_attention(
-                queries, key[None, of_head], value[None, of_head], mask[None], scale=1.0
-            )
+            keys, values = key[None, of_head], value[None, of_head]
+            attended = F.scaled_dot_product_attention(queries, keys, values, mask[None], scale=1.0)
             out[block] = attended[0].unflatten(1, (-1, x.shape[2]))
         out = rearrange(out, "(b h) t c d -> b t c (h d)", h=self.num_heads)
         return self.out(rearrange(out, "(b c) t 1 d -> b t c d", b=B) if alone else out)

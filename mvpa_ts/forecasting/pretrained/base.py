@@ -145,14 +145,10 @@ class BaseForecaster(nn.Module):
         self.embed_features = nn.Sequential(nn.Linear(features, D), nn.SiLU(), nn.Linear(D, D))
         self.place = nn.Parameter(torch.randn(config.most_patches, D) * 0.1)
         time_rows = 2 * (self.history_tokens + config.most_patches) - 1
-        self.blocks = nn.ModuleList(
-            PanelBlock(
-                PanelAttention(D, config.num_heads, time_rows, ROWS if kind == "p" else 0),
-                SwiGLU(D, config.mlp_dim),
-                D,
-            )
-            for kind in config.blocks
-        )
+        self.blocks = nn.ModuleList()
+        for kind in config.blocks:
+            attention = PanelAttention(D, config.num_heads, time_rows, ROWS if kind == "p" else 0)
+            self.blocks.append(PanelBlock(attention, SwiGLU(D, config.mlp_dim), D))
         self.norm = nn.RMSNorm(D, eps=1e-5)
         self.weights = zeroed(nn.Linear(D, (P // config.chunk_length) * K))
         self.correction = zeroed(nn.Linear(D, P))
@@ -378,9 +374,8 @@ class BaseForecaster(nn.Module):
         *of_series, trust = self._simple(rows, observed, longer, length, C, hint.repeat_interleave(C), steps, place)
         simple, relative, features, unit, width = (rearrange(rows, "(b c) ... -> b c ...", c=C) for rows in of_series)
         x, mask = x[:, -config.lookback :], mask[:, -config.lookback :]
-        values = torch.cat(
-            [rearrange(tensor, "b (t p) c -> b t c p", p=P) for tensor in (x.asinh(), mask.to(x.dtype))], dim=3
-        )
+        patches = [rearrange(tensor, "b (t p) c -> b t c p", p=P) for tensor in (x.asinh(), mask.to(x.dtype))]
+        values = torch.cat(patches, dim=3)
         real = rearrange(mask, "b (t p) c -> b t c p", p=P).any(3)
         location, scale = location[:, 0], scale[:, 0]
         return Reading(values, real, simple, relative, features, unit, width, location, scale, place.rows, trust)
@@ -417,9 +412,8 @@ class BaseForecaster(nn.Module):
             step = torch.arange(middle.shape[2], device=middle.device).clamp(max=reading.trust.shape[2] - 1)
             difference = simple[:, :, -R:] - middle[:, :, None]
             middle = middle + (reading.trust[:, None, :, step] * difference).sum(2)
-            steps = reading.width[..., None] * F.softplus(
-                rearrange(self.spread(out), "b t c (p q) -> b c (t p) q", q=Q - 1)
-            )
+            spread = rearrange(self.spread(out), "b t c (p q) -> b c (t p) q", q=Q - 1)
+            steps = reading.width[..., None] * F.softplus(spread)
             half = Q // 2
             above = steps[..., half:].cumsum(3)
             below = -steps[..., :half].flip(3).cumsum(3).flip(3)

@@ -42,10 +42,8 @@ def cycle_profile(x: Tensor, mask: Tensor, horizon: int, cycle: int) -> Tensor:
     if K < FEWEST:
         return x.new_zeros(B, L + horizon, C)
     start = L - K * cycle
-    cycles, seen = (
-        rearrange(tensor[:, start:].double(), "b (k s) c -> (b c) k s", s=cycle)
-        for tensor in (x.masked_fill(~mask, 0.0), mask)
-    )
+    rows = (x.masked_fill(~mask, 0.0), mask)
+    cycles, seen = (rearrange(tensor[:, start:].double(), "b (k s) c -> (b c) k s", s=cycle) for tensor in rows)
     usable = seen.mean(2, keepdim=True) > 0.5
     values = _without_trend(cycles, seen, usable)
     if cycle % 7 == 0:
@@ -66,9 +64,8 @@ def cycle_profile(x: Tensor, mask: Tensor, horizon: int, cycle: int) -> Tensor:
     agreement, size = agreement.sum(2), size.sum(2)
     total = size.sum(1, keepdim=True).clamp(min=1e-12)
     share = agreement.sum(1, keepdim=True) / total
-    error = (
-        (agreement - share * size).square().sum(1, keepdim=True) * number / (number - 1).clamp(min=1)
-    ).sqrt() / total
+    missed = (agreement - share * size).square().sum(1, keepdim=True)
+    error = (missed * number / (number - 1).clamp(min=1)).sqrt() / total
     believed = torch.minimum(share - error, lately[:, None]).clamp(0.0, 1.0) * (number >= FEWEST - _FIRST)
     profile = means[:, -1] * believed * _varying(cycles, seen)
     steps = torch.arange(-start, L - start + horizon, device=x.device) % cycle

@@ -83,9 +83,8 @@ def direct_regression(x: Tensor, mask: Tensor, horizon: int) -> tuple[Tensor, Te
     forecast, error = forecast[:, 0], error * (0.5 * lately[:, None]).clamp(min=1.0)
     horizons = (weight.sum((1, 2)) * stride / horizon).view(B, C).to(x)
     certainty = horizons.square() / (horizons.square() + HALF_CERTAIN**2)
-    forecast, error = (
-        rearrange(tensor.to(x), "(b c) h -> b h c", c=C) for tensor in (forecast * scale + location, error * scale)
-    )
+    in_units = (forecast * scale + location, error * scale)
+    forecast, error = (rearrange(tensor.to(x), "(b c) h -> b h c", c=C) for tensor in in_units)
     return forecast, error, certainty
 
 

@@ -98,9 +98,8 @@ def carried_on(x: Tensor, observed: Tensor) -> Tensor:
     for of_panel, panel in enumerate(panels.tolist()):
         for series in stopped[panel].nonzero()[:, 0].split(_AT_ONCE):
             others = x[panel, index[of_panel, series]] * (strength[of_panel, series] > 0)[..., None]
-            x[panel, series] = _carried_on(
-                x[panel, series], observed[panel, series], others, gap[panel, series], first[panel, series]
-            )
+            at = panel, series
+            x[at] = _carried_on(x[at], observed[at], others, gap[at], first[at])
     return x
 
 

@@ -82,14 +82,8 @@ def shifts(x: Tensor, mask: Tensor) -> Tensor:
         half = 0.5 * (middle[0] + middle[1])
         low, _, high = torch.nanquantile(since, shares, dim=1, keepdim=True)
         stays = torch.where(jump > 0, low - half, half - high) > 0
-        left = (
-            allowed.any(1, keepdim=True)
-            & new
-            & stays
-            & (largest > _UNUSUAL * usual)
-            & (jump.abs() > _APART * spread)
-            & (largest > _SUDDEN * jump.abs())
-        )
+        clear = (largest > _UNUSUAL * usual) & (jump.abs() > _APART * spread) & (largest > _SUDDEN * jump.abs())
+        left = allowed.any(1, keepdim=True) & new & stays & clear
         if not (torch.compiler.is_compiling() or bool(left.any())):
             break  # nothing changes: a second look would see the same
         moved = torch.where(left & (step < at), jump, 0.0).nan_to_num(0.0)

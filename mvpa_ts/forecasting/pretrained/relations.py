@@ -149,9 +149,8 @@ class _Regressions:
         self.fits = sorted({back for back in self.origins if LEAST_BACK <= back <= self.tried}, reverse=True)
         self.fits = self.fits or [self.tried]
         # Each origin has the latest fit that saw nothing after it.
-        self.fit_of = [
-            max([fit for fit, back in enumerate(self.fits) if back >= origin], default=0) for origin in self.origins
-        ]
+        fair = ([fit for fit, back in enumerate(self.fits) if back >= origin] for origin in self.origins)
+        self.fit_of = [max(fits, default=0) for fits in fair]
         self.at_once = _AT_ONCE if self.x.device.type == "cpu" else _AT_ONCE_ON_A_GPU
 
     def features(self, x: Tensor, every: int = 1, targets: int = 0, series: slice = slice(None)) -> Tensor:

@@ -44,17 +44,15 @@ def trust_in_relations(
     usual = (past[:, :, :-R] * weight).sum(2)
     compared = ~truth.isnan()
     missed = (truth - usual).clamp(-_MOST, _MOST).masked_fill(~compared, 0.0)[:, :, None]
-    means = past.new_tensor(
-        [[(r in chosen) / n for r in range(R)] for n in range(1, R) for chosen in combinations(range(1, R), n)]
-    )
+    groups = [chosen for n in range(1, R) for chosen in combinations(range(1, R), n)]
+    means = past.new_tensor([[(r in chosen) / len(chosen) for r in range(R)] for chosen in groups])
     predicted = torch.einsum("mr, onrs -> onms", means, past[:, :, -R:]) - usual[:, :, None]
     predicted = predicted.clamp(-_MOST, _MOST).masked_fill(~compared[:, :, None], 0.0)
     number = compared.to(predicted.dtype)[:, :, None]
     # Sums over a panel and over steps nearby, [O, B, M, s].
-    before, after, cross, moved, count = (
-        nearby_steps(tensor.unflatten(1, (-1, channels)).sum(2))
-        for tensor in (missed.square(), (missed - predicted).square(), missed * predicted, predicted.square(), number)
-    )
+    products = (missed.square(), (missed - predicted).square(), missed * predicted, predicted.square(), number)
+    of_panels = (product.unflatten(1, (-1, channels)).sum(2) for product in products)
+    before, after, cross, moved, count = map(nearby_steps, of_panels)
     origins_compared = (number.unflatten(1, (-1, channels)).amax(2)).sum(0)  # [B, 1, s]
     compared_at = (count > 0).to(predicted.dtype)
     better = ((after < before) * compared_at).sum(0) / compared_at.sum(0).clamp(min=1.0)
