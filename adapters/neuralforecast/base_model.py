@@ -442,11 +442,9 @@ class PanelModel(HostOverrides):
                 f"model, got {book.position_size}"
             )
         before = before or book
-        self._book = SeriesBook(
-            before.order if book.order is None else book.order,
-            before.positions if book.positions is None else book.positions,
-            SERIES,
-        )
+        order = before.order if book.order is None else book.order
+        positions = before.positions if book.positions is None else book.positions
+        self._book = SeriesBook(order, positions, SERIES)
         self.hparams.update(channel_order=self._book.order, channel_positions=self._book.pairs)
 
     @property

@@ -438,9 +438,8 @@ class Objective:
             model._training.validated = self._reporting(trial, model)
             model.fit(**{name: self._search[name] for name in ("dataset", "val_size", "test_size")})
         # By these names the host makes the best model, and its users read what a trial was.
-        trial.set_user_attr(
-            "ALL_PARAMS", {name: value for name, value in chosen.items() if name not in ("loss", "valid_loss")}
-        )
+        parameters = {name: value for name, value in chosen.items() if name not in ("loss", "valid_loss")}
+        trial.set_user_attr("ALL_PARAMS", parameters)
         losses = {name: float(model.metrics[key]) for name, key in _METRICS.items()}
         trial.set_user_attr("METRICS", losses)
         return losses["loss"]

@@ -277,11 +277,8 @@ class References:
         if self.root is None:
             return
         expected = {pattern for name in self.names for pattern in _patterns(name)}
-        tables = [
-            path
-            for path in sorted(self.root.rglob("*.?sv"))
-            if not (path.parent / PROBABILITIES).exists() and not path.stem.endswith(_OTHER_TABLES)
-        ]
+        stated = (path for path in sorted(self.root.rglob("*.?sv")) if not path.stem.endswith(_OTHER_TABLES))
+        tables = [path for path in stated if not (path.parent / PROBABILITIES).exists()]
         if unused := [str(path) for path in tables if not {path.name, f"{path.parent.name}/{path.name}"} & expected]:
             warn_left_out(f"tables below --reference belong to no recording here, and are not read: {listed(unused)}")
 

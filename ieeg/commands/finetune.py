@@ -254,9 +254,8 @@ def _add_linear(training: Any, data: Any, model: Path, device: Any) -> None:
         recording = np.repeat(np.arange(len(validation)), [segments.num_segments for segments in validation])
         scored = ~np.isnan(probabilities)
         clipped = np.clip(probabilities[scored], 1e-6, 1 - 1e-6)
-        weight = choose_network_weight(
-            linear.logits(features[scored]), np.log(clipped / (1 - clipped)), ictal[scored], recording[scored]
-        )
+        logits = linear.logits(features[scored]), np.log(clipped / (1 - clipped))
+        weight = choose_network_weight(*logits, ictal[scored], recording[scored])
         linear = replace(linear, network=weight)
         reason = "recordings that train neither do not show that they help"
     if linear.network:

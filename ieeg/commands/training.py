@@ -169,9 +169,8 @@ class TrainingCLI(LightningCLI):
             kwargs[key] = [*ours, *callbacks] if theirs is not False else False
         if chosen.strategy in ("fsdp", "fsdp_cpu_offload"):
             # By its name alone FSDP would divide the model as one piece, which every GPU would then hold whole.
-            kwargs["strategy"] = FSDPStrategy(
-                auto_wrap_policy={ParallelBlock}, cpu_offload=chosen.strategy == "fsdp_cpu_offload"
-            )
+            offload = chosen.strategy == "fsdp_cpu_offload"
+            kwargs["strategy"] = FSDPStrategy(auto_wrap_policy={ParallelBlock}, cpu_offload=offload)
         return super().instantiate_trainer(**kwargs)
 
     def _run_subcommand(self, subcommand: str) -> None:

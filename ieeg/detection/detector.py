@@ -331,10 +331,8 @@ class Detector:
         ]
         for outputs in zip(*features_of_each, strict=True):
             batch, _, valid = outputs[0]
-            logits = (
-                network.classify(features[:, None], channel_mask=valid)
-                for network, (_, features, _) in zip(self.networks, outputs, strict=True)
-            )
+            pairs = zip(self.networks, outputs, strict=True)
+            logits = (network.classify(features[:, None], channel_mask=valid) for network, (_, features, _) in pairs)
             if running is None:
                 probabilities = networks.seizure_probability(logits).double().cpu().numpy()
             else:

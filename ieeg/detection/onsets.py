@@ -242,9 +242,8 @@ def epileptogenicity(
     means = np.cumsum(values, axis=1) / np.arange(1, values.shape[1] + 1)
     sums = np.cumsum(values - means - bias, axis=1)
     alarms = sums - np.minimum.accumulate(sums, axis=1) > threshold
-    places = np.array(
-        [np.argmin(row[: np.argmax(alarm) + 1]) if alarm.any() else -1 for row, alarm in zip(sums, alarms, strict=True)]
-    )
+    courses = zip(sums, alarms, strict=True)
+    places = np.array([np.argmin(row[: np.argmax(alarm) + 1]) if alarm.any() else -1 for row, alarm in courses])
     if not alarms.any():
         return np.zeros(len(values)), np.full(len(values), math.nan)
     times = np.where(places < 0, math.nan, places * step)

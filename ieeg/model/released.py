@@ -292,9 +292,8 @@ def _renamed(weights: Mapping[str, Tensor], config: MVPFormerConfig, progress: b
         key, value = weights[f"{released}.attn.c_attn.weight"].chunk(2)
         state[f"{ours}.attention.key.weight"] = key.contiguous()
         state[f"{ours}.attention.value.weight"] = value.contiguous()
-        biases = rearrange(
-            weights[f"{released}.attn.attn_bias"], "(kind k d) -> kind k d", kind=3, k=config.num_kv_heads
-        )
+        joined = weights[f"{released}.attn.attn_bias"]
+        biases = rearrange(joined, "(kind k d) -> kind k d", kind=3, k=config.num_kv_heads)
         for name, bias in zip(("content", "time", "channel"), biases, strict=True):
             state[f"{ours}.attention.{name}_bias"] = bias.clone()
     return state

@@ -70,10 +70,8 @@ class RotaryAttention(nn.Module):
         real = merged_mask((B, T, C), channel_mask, segment_mask, token_mask)
         if real is not None:
             x = x.masked_fill(~real[..., None], 0.0)
-        query, key, value = (
-            rearrange(projection(x), "b t c (h d) -> b h (t c) d", d=self.head_dim)
-            for projection in (self.query, self.key, self.value)
-        )
+        layers = (self.query, self.key, self.value)
+        query, key, value = (rearrange(layer(x), "b t c (h d) -> b h (t c) d", d=self.head_dim) for layer in layers)
         # One position for a pair of segment and channel, because rotary embeddings know one axis only.
         rotation = self._rotation(T, C, real, x.device)
         segment = torch.arange(T, device=x.device).repeat_interleave(C)

@@ -144,11 +144,8 @@ def apply_rows(raw: mne.io.BaseRaw, rows: Mapping[str, Row]) -> None:
     bad = {name for name in raw.info["bads"] if states.get(name) != "good"} | {n for n in states if states[n] == "bad"}
     raw.info["bads"] = [name for name in raw.ch_names if name in bad]
     row_of = {name: row for name, row in rows.items() if name in raw.ch_names}
-    raw.set_channel_types(
-        {name: _TYPES.get(row["type"].upper(), "misc") for name, row in row_of.items()},
-        on_unit_change="ignore",
-        verbose="error",
-    )
+    types = {name: _TYPES.get(row["type"].upper(), "misc") for name, row in row_of.items()}
+    raw.set_channel_types(types, on_unit_change="ignore", verbose="error")
     raw.rename_channels({name: row["name"] for name, row in row_of.items()}, verbose="error")
 
 

@@ -176,9 +176,8 @@ def _check_whole(header: Header, data: Path, frame: int, sfreq: float) -> None:
             f"them: it is truncated, or the header is another file's. {guards.READ_ALL_THE_SAME}"
         )
     samples = size // frame
-    places = (
-        re.findall(r"^Mk\d+=[^,]*,[^,]*,(\d{1,18}),", header_text(file), re.MULTILINE) for file in header.marker_files
-    )
+    texts = map(header_text, header.marker_files)
+    places = (re.findall(r"^Mk\d+=[^,]*,[^,]*,(\d{1,18}),", text, re.MULTILINE) for text in texts)
     if (last := max((int(place) for of_file in places for place in of_file), default=0)) > samples + sfreq:
         raise ValueError(
             f"{data} is truncated: a mark lies at sample {last}, it has {samples}. {guards.READ_ALL_THE_SAME}"

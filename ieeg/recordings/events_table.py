@@ -147,10 +147,8 @@ def _check_cells(row: dict[Any, Any], text: str, where: str, words: Sequence[str
 
 def _as_in_bids(names: Sequence[str]) -> list[str]:
     """Names of columns, those that BIDS has as BIDS spells them: Excel users write "Onset"."""
-    spelled = {
-        name.lower(): name
-        for name in ("onset", "duration", *TEXT_COLUMNS, *END_COLUMNS, *CHANNEL_COLUMNS, COLUMNS[-1], "sample")
-    }
+    known = ("onset", "duration", *TEXT_COLUMNS, *END_COLUMNS, *CHANNEL_COLUMNS, COLUMNS[-1], "sample")
+    spelled = {name.lower(): name for name in known}
     meant = [spelled.get(name.lower(), name) for name in names]
     # Two columns that differ in their spelling only stay what they are.
     return [new if meant.count(new) == 1 else name for name, new in zip(names, meant, strict=True)]

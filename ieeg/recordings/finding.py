@@ -200,11 +200,8 @@ def warn_of_unread_tables(path: Path, suffix: str, what: str) -> None:
     # A table of the recording's name alone may be of its seizures.
     kind, bare = _NAMES[suffix], r"|\." if suffix == "events.tsv" else ""
     names = os.listdir(path.parent)
-    stem, *others = [
-        plain(bids.beside(path.parent / name, "").name).removesuffix("_")
-        for name in (path.name, *names)
-        if name.lower().endswith(SUFFIXES)
-    ]
+    recordings = (name for name in (path.name, *names) if name.lower().endswith(SUFFIXES))
+    stem, *others = [plain(bids.beside(path.parent / name, "").name).removesuffix("_") for name in recordings]
     for name in sorted(names):
         text = plain(name)
         of_another = any(len(other) > len(stem) and text.startswith(other) for other in others)

@@ -270,9 +270,8 @@ def _read_raw(
     if units is not None:
         if path.suffix.lower() in edf.EDF_SUFFIXES:
             header = edf.read_header(path)
-            texts = [
-                text for text, label in zip(header.units, header.labels, strict=True) if label not in edf.ANNOTATIONS
-            ]
+            labelled = zip(header.units, header.labels, strict=True)
+            texts = [text for text, label in labelled if label not in edf.ANNOTATIONS]
         elif path.suffix.lower() == ".gdf":
             _, texts = headers.check_gdf(path)
         # What MNE does not know it calls n/a, and the user could not tell "10uV" from none.

@@ -51,11 +51,8 @@ def types_by_units(raw: mne.io.BaseRaw, units: Sequence[str]) -> dict[str, str]:
 
     Where no channel has a known unit, all count as EEG whose unit may be one, and reading them asks for the unit.
     """
-    odd = {
-        name: unit
-        for name, kind, unit in zip(raw.ch_names, raw.get_channel_types(), units, strict=False)
-        if kind == "misc" and unit not in NO_VOLTAGE
-    }
+    channels = zip(raw.ch_names, raw.get_channel_types(), units, strict=False)
+    odd = {name: unit for name, kind, unit in channels if kind == "misc" and unit not in NO_VOLTAGE}
     voltage = [name for name, unit in odd.items() if known_unit(unit) is not None]
     if not voltage and "eeg" not in raw.get_channel_types():
         voltage = [*odd]

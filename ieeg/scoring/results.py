@@ -92,10 +92,8 @@ class RecordingResult:
     @property
     def seizures_skipped(self) -> int:
         """Reference seizures that lie completely in skipped stretches, so that they could not be found."""
-        return sum(
-            any(start <= onset and offset <= stop for start, stop in self.skipped)
-            for onset, offset in clip_events(self.reference, self.duration)
-        )
+        seizures = clip_events(self.reference, self.duration)
+        return sum(any(start <= onset and offset <= stop for start, stop in self.skipped) for onset, offset in seizures)
 
     def events(self, mode: Mode) -> Scores:
         """Score events; rates are per scored hour, and a skipped seizure counts as missed."""
