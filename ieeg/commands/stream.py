@@ -147,7 +147,7 @@ def described(info: Any, unit: str | None, channels: str) -> Source:
     names = [str(name) for name in info.get_channel_names() or (f"C{n + 1}" for n in range(info.n_channels))]
     types = info.get_channel_types() or [None] * len(names)
     if channels == "all":
-        may_be_eeg = [(kind is None or kind.lower() in EEG_TYPES) for kind in types]
+        may_be_eeg = [kind is None or kind.lower() in EEG_TYPES for kind in types]
         rows = [row for row, (name, may) in enumerate(zip(names, may_be_eeg, strict=True)) if may and not not_eeg(name)]
     else:
         chosen = in_recording_order(common.channel_names(channels), names)
