@@ -112,9 +112,14 @@ def keep_shares(config: Any, *names: str) -> None:
 def check_flags(config: Any, *names: str) -> None:
     """Raise ValueError if a field is neither True nor False (or 1 or 0), nor None where the field can be None."""
     for name in names:
-        value = getattr(config, name)
-        switch = isinstance(value, (int, np.bool_)) and value in (0, 1)
-        if not switch and not (value is None and _may_be_none(config, name)):
+        if (value := getattr(config, name)) is not None or not _may_be_none(config, name):
+            check_switches(**{name: value})
+
+
+def check_switches(**switches: Any) -> None:
+    """Raise ValueError for an argument that is neither True nor False (or 1 or 0)."""
+    for name, value in switches.items():
+        if not (isinstance(value, (int, np.bool_)) and value in (0, 1)):
             raise ValueError(f"{name} must be True or False, got {value!r}")
 
 

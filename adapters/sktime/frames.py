@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,8 @@ def panel_of(y: pd.DataFrame, cycle: int | None = None) -> list[Series]:
 def frequency_of(index: pd.Index) -> Any:
     """The frequency of an index of dates, inferred where it holds none; None for other indices and where there is none.
 
-    Dates with gaps have the frequency with the fewest steps whose grid holds them all, some of them as neighbours.
+    Dates with gaps have the frequency with the fewest steps whose grid holds them all, some of them as neighbours. It
+    may be every n-th step of another.
     """
     if not isinstance(index, pd.DatetimeIndex):
         return None
@@ -224,13 +226,15 @@ def _frequency_with_gaps(index: pd.DatetimeIndex) -> Any:
     opened, closed = (f"{moment:%H:%M}" for moment in (hours.min(), hours.max() + shortest))
     if opened != closed:
         offsets += [pd.offsets.BusinessHour(start=opened, end=closed)]
-    best, fewest = None, 0
+    best, fewest = None, (math.inf, 0)
     for offset in offsets:
         if shortest > pd.Timedelta(0) and offset.is_on_offset(index[0]):
             grid = pd.date_range(index[0], index[-1], freq=offset)
-            neighbours = bool((np.diff(grid.get_indexer(index)) == 1).any())
-            if index.isin(grid).all() and neighbours and (best is None or len(grid) < fewest):
-                best, fewest = offset, len(grid)
+            steps = np.diff(grid.get_indexer(index))
+            n = int(np.gcd.reduce(steps))
+            # Of equally many steps, those that need not be multiplied: two days on, a Wednesday is no business matter.
+            if index.isin(grid).all() and n in steps and (number := (steps.sum() / n, n)) < fewest:
+                best, fewest = offset * n, number
     return best
 
 
@@ -341,7 +345,7 @@ def steps_ahead(fh: ForecastingHorizon, cutoff: pd.Index, frequency: Any) -> np.
         steps = pd.date_range(cutoff[0], dates.max(), freq=frequency).get_indexer(dates)
         if (steps < 1).any():
             raise ValueError(
-                f"fh must lie on the grid of y ({frequency.freqstr}) after {cutoff[0]}, got {list(dates[:3])}"
+                f"fh must be on the grid of y ({frequency.freqstr}) after {cutoff[0]}, got {list(dates[:3])}"
             )
     check_memory("fh", int(steps.max(initial=0)), _BYTES_AHEAD)
     return steps
@@ -372,7 +376,8 @@ def check_fh(fh: Any, cutoff: Any) -> None:
 def index_ahead(cutoff: pd.Index, frequency: Any, horizon: int) -> pd.Index:
     """The index of all steps from the first after the cutoff to the horizon."""
     if isinstance(cutoff, pd.DatetimeIndex) and frequency is not None:
-        return pd.date_range(cutoff[0], periods=horizon + 1, freq=frequency)[1:]
+        # One more: of months with days pandas counts too few, where months end.
+        return pd.date_range(cutoff[0], periods=horizon + 2, freq=frequency)[1 : horizon + 1]
     return ForecastingHorizon(np.arange(1, horizon + 1), freq=frequency).to_absolute_index(cutoff)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ import pandas as pd
 from mvpa_ts.adapters.options import Group, host_words
 from mvpa_ts.adapters.sktime.parameters import DictOptions, check_folder, checked_device, seed_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
-from mvpa_ts.checks import check_flags, warn
+from mvpa_ts.checks import check_switches, warn
 from mvpa_ts.files import read_config
 
 if TYPE_CHECKING:
@@ -215,7 +214,7 @@ def training_of(parameters: Mapping[str, Any], **others: Any) -> ClassificationT
     from mvpa_ts.classification import ClassificationTraining
     from mvpa_ts.classification.augmentation import UNCHANGED
 
-    check_flags(SimpleNamespace(**parameters), "augment")
+    check_switches(augment=parameters["augment"])
     unchanged: dict[str, Any] = {} if parameters["augment"] else {"augmentation": UNCHANGED, "kernel_copies": 0}
     options = panel_groups()[1].checked(parameters["training"])
     settings = {field: parameters[HOST_NAMES.get(field, field)] for field in _TRAINING}

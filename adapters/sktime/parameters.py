@@ -13,7 +13,7 @@ from sktime.base import BaseEstimator
 
 from mvpa_ts.adapters.options import MOVED, Group, forecasting_config, host_words, refuse_fields
 from mvpa_ts.adapters.sktime.columns import book_of
-from mvpa_ts.checks import check_flags, keep_whole, listed, warn
+from mvpa_ts.checks import check_switches, keep_whole, listed, warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,7 +158,7 @@ def network_config(parameters: Mapping[str, Any], series: list[Series], horizon:
     """The network for these series; what the parameters leave open follows from their length."""
     from mvpa_ts.forecasting.quantiles import checked_levels
 
-    check_flags(SimpleNamespace(**parameters), "individual", "bounded")
+    check_switches(individual=parameters["individual"], bounded=parameters["bounded"])
     options = forecaster_groups()[0].checked(parameters["network"])
     # The longest instance of a panel decides, because windows are cut from each.
     rows, channels = max(len(panel.values) for panel in series), series[0].values.shape[1]

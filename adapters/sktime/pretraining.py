@@ -60,9 +60,7 @@ class Pretraining(BaseForecaster):
             X is given, fh is not, or fh counts from no step.
         """
         if X is not None:
-            raise ValueError(
-                "X must be left out of pretrain, because sktime cannot pass on X of a panel; give X to fit"
-            )
+            raise ValueError("X must be left out of pretrain, as sktime cannot pass on X of a panel; give X to fit")
         return super().pretrain(y, fh=fh)
 
     def fit(self, y: Any, X: Any = None, fh: Any = None) -> Self:

@@ -23,6 +23,7 @@ Example: mvpformer calibrate night1.edf day1.edf --model runs/patient/model --pe
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(common.with_baseline_files(arguments))
+    common.check_output_folder(Path(options.output).parent)
     from mvpa_ts.ieeg.detection.calibration import calibrate, load_calibration
 
     if Path(options.output).exists():

@@ -44,6 +44,7 @@ def train_classes(arguments: list[str]) -> None:
     parser.add_argument("--preprocessing", type=common.preprocessing_changes, default="{}", help="as for detect, kept")
     common.add_reading_options(parser)
     options = parser.parse_args(arguments)
+    common.check_output_folder(options.output)
     from mvpa_ts.ieeg.detection.baselines import BaselineDetector, ClassRegression
     from mvpa_ts.ieeg.detection.features import blocks, segment_features
     from mvpa_ts.ieeg.model import seen_subjects

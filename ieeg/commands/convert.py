@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mvpa_ts.files import read_config
-from mvpa_ts.ieeg.commands.main import CommandError, CommandParser
+from mvpa_ts.ieeg.commands.main import CommandError, CommandParser, check_output_folder
 
 
 def main(arguments: list[str]) -> None:
@@ -26,6 +26,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--lora-alpha", type=float, default=16.0, help="scale of the adapters")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder to write")
     options = parser.parse_args(arguments)
+    check_output_folder(options.output)
 
     from mvpa_ts.ieeg.model.configuration import MVPFormerConfig
     from mvpa_ts.ieeg.model.pretrained import UNFINISHED

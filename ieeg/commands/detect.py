@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,8 +71,10 @@ def main(arguments: list[str]) -> None:
     files = [file for listed in files_of.values() for file in listed]
     warn_of_shared_names(files)
     warn_of_missing_subjects(files_of, files)
-    if Path(options.output).is_file() and not options.output.lower().endswith(".tsv"):
+    table = options.output.lower().endswith(".tsv")
+    if Path(options.output).is_file() and not table:
         raise CommandError(f"--output {options.output} is a file: name a folder, or a file that ends in .tsv")
+    common.check_output_folder(Path(options.output).parent if table else options.output)
     if options.calibration and options.threshold is not None:
         raise CommandError("--calibration sets the threshold: leave --threshold out")
     if options.calibration and options.rules is not None:
@@ -82,7 +85,7 @@ def main(arguments: list[str]) -> None:
     if options.jobs < 1:
         raise CommandError(f"--jobs must be at least 1, got {options.jobs}")
     outputs = _outputs(files_of, Path(options.output))
-    if outputs[0][1].suffix.lower() == ".tsv":
+    if table:
         _check_table(*outputs[0])
     others, links = not_read(files_of)
     left_out = [*others, *links]
@@ -116,10 +119,7 @@ def _check_table(file: Path, table: Path) -> None:
         raise CommandError(f"--output {table} lies in the folder of another result: name a file outside of it")
     for other in (file, *(path for path in table.parent.glob("*") if path.name.lower().endswith(SUFFIXES))):
         if table.resolve() == beside(other, "events.tsv").resolve():
-            raise CommandError(
-                f"--output {table} is the table from which the true seizures of {other.name} are read: choose another "
-                "name"
-            )
+            raise CommandError(f"--output {table} holds the true seizures of {other.name}: name another")
 
 
 def _report(rows: Sequence[Row], files: Sequence[str], outputs: Outputs, root: Path) -> None:
@@ -214,8 +214,9 @@ def _in_processes(task: ScoringTask, outputs: Outputs, jobs: int) -> Iterator[Ou
     from concurrent.futures import ProcessPoolExecutor, as_completed
 
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    # A fresh process each: after a fork torch's threads hang.
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    # A fresh process each: after a fork torch's threads hang. Ctrl-C ends it, or it would begin the next recording.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, signal.signal, (signal.SIGINT, signal.SIG_DFL)) as pool:
         futures = {pool.submit(_attempt_elsewhere, task, file, output, threads): file for file, output in outputs}
         for future in as_completed(futures):
             if future.exception() is None:

@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -38,6 +39,14 @@ COMMANDS: dict[str, str] = {
     "simulate": "write recordings of made-up subjects, SWEC layout or EDF",
     "convert": "the authors' released weights as a model folder",
 }
+# What is kept of commands that write as they go, and how they go on, after a Ctrl-C.
+INTERRUPTED = {
+    "detect": "what is in --output is kept, and the same command goes on from it",
+    "stream": "decisions up to here are kept",
+    "simulate": "recordings up to here are whole: start again with --overwrite",
+} | dict.fromkeys(
+    ("pretrain", "finetune"), "start again, with --ckpt_path last if --output holds checkpoints/last.ckpt"
+)
 
 
 class CommandError(Exception):
@@ -85,7 +94,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         print(f"mvpformer {name}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
-        print(f"mvpformer {name}: interrupted{f'; {interrupt}' if interrupt.args else ''}", file=sys.stderr)
+        kept = str(interrupt) or INTERRUPTED.get(name, "this run keeps nothing: start it again")
+        print(f"mvpformer {name}: interrupted; {kept}", file=sys.stderr)
         return 130
     return 0
 
@@ -202,9 +212,14 @@ def load_detector(model: str, preprocessing: Any, channels: str, **options: Any)
 
 
 def check_output_folder(output: str | Path) -> None:
-    """Raise a CommandError where the folder that a command writes is a file, before hours of work."""
+    """Raise a CommandError where a command cannot write into its folder, made if need be, before hours of work."""
     if Path(output).is_file():
         raise CommandError(f"--output {output} is a file: name a folder")
+    try:
+        nearest = next(folder for folder in (Path(output), *Path(output).absolute().parents) if folder.exists())
+        tempfile.TemporaryFile(dir=nearest).close()
+    except OSError as error:
+        raise CommandError(f"nothing can be written into {output} ({error.strerror}): name another folder") from None
 
 
 def names_baseline(model: str) -> bool:
@@ -215,7 +230,7 @@ def names_baseline(model: str) -> bool:
     >>> names_baseline("line-length"), names_baseline("runs/patient/model/regression.json"), names_baseline("demo")
     (True, True, False)
     """
-    return model in (LINE_LENGTH, REGRESSION, BRAINMAZE) or model.endswith(".json")
+    return model in (LINE_LENGTH, REGRESSION, BRAINMAZE) or model.lower().endswith(".json")
 
 
 def with_baseline_files(arguments: Sequence[str]) -> list[str]:
@@ -231,7 +246,7 @@ def with_baseline_files(arguments: Sequence[str]) -> list[str]:
         name = joined[-1].removeprefix("--model=") if joined else ""
         follows = name in (REGRESSION, LINE_LENGTH) and (joined[-1] != name or joined[-2:-1] == ["--model"])
         # A name without a file stays, and the command says what is missing.
-        if follows and word.endswith(".json"):
+        if follows and word.lower().endswith(".json"):
             if Path(word).is_file() and (kind := read_config(Path(word)).get("baseline")) not in (name, None):
                 raise CommandError(f"--model {name} was named, but {word} holds {kind}: leave the name or the file out")
             joined[-1] = joined[-1].removesuffix(name) + word

@@ -32,10 +32,11 @@ Examples: mvpformer plot timeline results/patient -o timeline.png
 def main(arguments: list[str]) -> None:
     """Run the command."""
     options = command_line().parse_args(arguments)
-    if Path(options.output).suffix.lstrip(".") not in ("png", "pdf", "svg"):
+    if Path(options.output).suffix.lower() not in (".png", ".pdf", ".svg"):
         raise CommandError(f"--output must end in .png, .pdf or .svg, got {options.output}")
     if not Path(options.source).exists():
         raise CommandError(f"no file or folder {options.source}")
+    common.check_output_folder(Path(options.output).parent)
     import matplotlib as mpl
 
     # A command draws into files, also where there is no display.
@@ -125,9 +126,7 @@ def _maps(options: Any, folder: str) -> ComponentMaps:
     length = min(model.config.context, segments.num_segments)
     first = int(options.onset // SEGMENT_SECONDS)
     if first + length > segments.num_segments:
-        raise CommandError(
-            f"a window of {length * SEGMENT_SECONDS:g} s from --onset {options.onset} does not fit into the recording"
-        )
+        raise CommandError(f"a window of {length * SEGMENT_SECONDS:g} s does not fit from --onset {options.onset}")
     starts = range(first, segments.num_segments - length + 1, length)[: options.windows]
     windows = (segments.read(start, start + length) for start in tqdm(starts, desc=Path(folder).name, unit="window"))
     signals = ((torch.from_numpy(signal)[None], torch.from_numpy(valid)[None]) for signal, valid in windows)

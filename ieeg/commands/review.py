@@ -32,6 +32,7 @@ def main(arguments: list[str]) -> None:
     reading = common.reading_options(options)
     recording, words = read_recording(options.recording, **reading), reading["seizure_words"]
     detection = detection_of(recording, options.detection)
+    common.check_output_folder(options.detection)
     show = None
     if options.no_window:
         table = Path(options.detection) / REVIEWED
@@ -41,9 +42,7 @@ def main(arguments: list[str]) -> None:
         edited = read_seizures(table, recording.duration, words)
         if texts and not edited and not any(map(is_background, texts)):
             # The table is written anew, and what was edited would be lost.
-            raise CommandError(
-                f"{table} has rows, and none says seizure (sz) within the recording, or that there is none (bckg)"
-            )
+            raise CommandError(f"{table} has rows, none says seizure (sz) in the recording, or that it has none (bckg)")
 
         def show(raw):  # type: ignore[no-untyped-def]
             import mne

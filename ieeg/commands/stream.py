@@ -162,7 +162,7 @@ def described(info: Any, unit: str | None, channels: str) -> Source:
         units = {UNITS.get(str(stated[row]).strip().lower(), str(stated[row])) for row in rows}
         if len(units) > 1 or units == {"None"}:
             raise CommandError(
-                f"the stream must state the same unit for all channels, got {', '.join(sorted(units))}: pass --unit"
+                f"all channels of the stream must state one unit, got {', '.join(sorted(units))}: give --unit"
             )
         (unit,) = units
     return Source(float(info.sfreq), tuple(names[row] for row in rows), rows, unit)

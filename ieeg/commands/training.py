@@ -23,7 +23,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from mvpa_ts.blocks import ParallelBlock
 from mvpa_ts.files import writing_alone
-from mvpa_ts.ieeg.commands.main import CommandError, quote, refuse_unread, suggestions
+from mvpa_ts.ieeg.commands.main import CommandError, check_output_folder, quote, refuse_unread, suggestions
 from mvpa_ts.ieeg.commands.training_arguments import SUBCOMMANDS, as_lists, without_simulation
 from mvpa_ts.ieeg.recordings.recording import Recording
 from mvpa_ts.ieeg.training.data_module import RecordingDataModule
@@ -158,6 +158,7 @@ class TrainingCLI(LightningCLI):
         config = self.config[self.subcommand]
         self.files = TrainingFiles(Path(config.output), config.checkpoint_every)
         self.files.check(self.subcommand, config.ckpt_path)
+        check_output_folder(self.files.folder)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Make the trainer with our callbacks and loggers beside those of the configuration."""

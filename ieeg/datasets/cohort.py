@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import check_switches, warn
 from mvpa_ts.ieeg.recordings.swec_table import SWEC_DUPLICATES, identity
 
 # The paper's training subjects.
@@ -57,6 +57,7 @@ def split_subjects(
     Traceback (most recent call last):
     ValueError: ID20 (test) is the same recording as ID01 (train); pass allow_duplicates=True to split anyway (...)
     """
+    check_switches(allow_duplicates=allow_duplicates)
     uses = {"train": tuple(train), "validation": tuple(validation), "test": tuple(test)}
     for name in ("train", "test"):
         if not uses[name]:

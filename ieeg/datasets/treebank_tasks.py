@@ -132,9 +132,7 @@ def treebank_examples(
             inside &= starts + length <= num_samples
         groups.append(np.sort(starts[inside]))
     if not len(groups[0]) or not len(groups[1]):
-        raise ValueError(
-            f"task {task} needs windows of both classes, got {len(groups[0])} positive and {len(groups[1])} negative"
-        )
+        raise ValueError(f"task {task} needs both classes, got {len(groups[0])} positive and {len(groups[1])} negative")
     if balance:
         rng, size = np.random.default_rng(seed), min(len(groups[0]), len(groups[1]))
         groups = [np.sort(rng.choice(group, size, replace=False)) for group in groups]

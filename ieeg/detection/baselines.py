@@ -326,9 +326,7 @@ def load_baseline(name: str | Path) -> Baseline:
     if name == BRAINMAZE:
         return Brainmaze()
     if name == REGRESSION:
-        raise ValueError(
-            "the regression needs a file that finetune wrote: --model regression runs/patient/model/regression.json"
-        )
+        raise ValueError("regression needs a file of finetune: --model regression runs/patient/model/regression.json")
     path = Path(name)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} of a baseline")

@@ -90,8 +90,7 @@ class Calibration:
     def __str__(self) -> str:
         text = (
             f"at most {self.per_day:g} false alarms a day with {self.confidence:.0%} confidence, from "
-            f"{_quiet(self.hours)} with {self.alarms} above the threshold {self.rules.threshold:.6g}; it holds for "
-            "hours like these"
+            f"{_quiet(self.hours)} with {self.alarms} above the threshold {self.rules.threshold:.6g}, in such hours"
         )
         if self.own_threshold is not None and self.rules.threshold < self.own_threshold:
             text += (
@@ -127,8 +126,7 @@ class Calibration:
         if other or (self.channel_names and plain_names(self.channel_names) != plain_names(recording.channel_names)):
             recording.warn(
                 f"{recording.name} {'is of another person' if other else 'has other channels'} than the quiet "
-                "recordings of the calibration, so its promise does not hold here: calibrate with quiet recordings "
-                "like this one",
+                "recordings of the calibration, so its promise does not hold here: calibrate with quiet ones like this",
             )
 
 
@@ -219,9 +217,7 @@ def calibrate(
             break
     if pairs := copies(quiet):
         names = ", ".join(f"{quiet[first].name} and {quiet[second].name}" for first, second in pairs[:5])
-        raise ValueError(
-            f"{names} hold the same signal, perhaps one file in two formats, and would count twice: leave one out"
-        )
+        raise ValueError(f"{names} hold the same signal, perhaps in two formats, and would count twice: leave one out")
     for recording in quiet:
         if recording.seizures:
             (onset, offset), count = recording.seizures[0], len(recording.seizures)

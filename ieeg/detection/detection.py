@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mvpa_ts.checks import check_switches
 from mvpa_ts.files import write_json
 from mvpa_ts.ieeg.constants import RESEARCH_USE, SEGMENT_SECONDS, counted
 from mvpa_ts.ieeg.detection import report, saved
@@ -258,6 +259,7 @@ class Detection:
         ValueError
             `folder` is a file, or `positions` are those of other channels.
         """
+        check_switches(clock=clock)
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"folder must be a folder, {folder} is a file; save_events writes the events to one file")
@@ -296,6 +298,7 @@ class Detection:
 
     def save_events(self, path: str | Path, *, clock: bool = False) -> None:
         """Write the events alone, as SzCORE's table; `clock` as for `save`."""
+        check_switches(clock=clock)
         write_events(
             path,
             self.events,

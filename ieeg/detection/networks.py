@@ -100,10 +100,7 @@ def seizure_networks(model: Networks) -> tuple[MVPFormer, ...]:
         if not hasattr(network, "config"):
             raise TypeError(f"model must be an MVPFormer, or the folder or name of one, got {type(network).__name__}")
         if network.config.num_classes != 2:
-            raise ValueError(
-                f"model must have a classification head of two classes, it has {network.config.num_classes} classes: "
-                "finetune it first"
-            )
+            raise ValueError(f"model must have a head of two classes, it has {network.config.num_classes}: finetune it")
         if replace(network.config, threshold=0.5) != replace(networks[0].config, threshold=0.5):
             raise ValueError(f"networks of a detector must have the same configuration, number {number} has another")
     return networks

@@ -169,9 +169,7 @@ def _model_in_words(model: Mapping[str, Any]) -> str:
             f"{config.get('context')} segments"
         )
     if linear := config.get(LINEAR):
-        words.append(
-            f"a regression {'decides with it' if linear.get('network') else 'decides alone, networks have no weight'}"
-        )
+        words.append(f"a regression decides {'with it' if linear.get('network') else 'alone, networks have no weight'}")
     if model.get("weights"):
         words.append(f"weights {model['weights'][:16]}…")
     if model.get("subject_in_training"):

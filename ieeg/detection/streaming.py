@@ -129,10 +129,7 @@ class StreamingDetector:
         default = replace(settings.default_preprocessing(begin), notch=None)
         preprocessing = settings.changed_preprocessing(default, preprocessing)
         if preprocessing.notch == "auto":
-            raise ValueError(
-                "preprocessing.notch must be a frequency or None in a stream, got 'auto', which needs the whole "
-                "recording"
-            )
+            raise ValueError("preprocessing.notch must be Hz or None in a stream, 'auto' needs a whole recording")
         check_rate(preprocessing.sfreq)
         settings.warn_of_low_rate(begin, preprocessing)
         if lookahead is not None and not (isinstance(lookahead, numbers.Real) and 0 <= lookahead < math.inf):

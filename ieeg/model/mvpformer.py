@@ -151,9 +151,7 @@ class MVPFormer(  # type: ignore[call-arg]
         Raises ValueError for another shape, and for more segments or channels than the codebooks have rows.
         """
         if embeddings.ndim != 4 or embeddings.shape[-1] != self.config.dim:
-            raise ValueError(
-                f"embeddings must be [B, T, C, D] with D = {self.config.dim}, got shape {(*embeddings.shape,)}"
-            )
+            raise ValueError(f"embeddings must be [B, T, C, D] with D = {self.config.dim}, got {(*embeddings.shape,)}")
         B, T, C, _ = embeddings.shape
         real = merged_mask((B, T, C), channel_mask, segment_mask, token_mask)
         if real is not None:

@@ -170,7 +170,7 @@ def _read(path: Path) -> dict[str, Tensor]:
     """Tensors of a file by their released names; the prefix "genie." of some files is removed."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    if path.suffix == ".safetensors":
+    if path.suffix.lower() == ".safetensors":
         weights: Any = read_weights(path)
     else:
         try:

@@ -74,8 +74,7 @@ class Preprocessing:
                 raise ValueError(f'notch must be "auto", Hz or None, got {self.notch!r}')
         elif self.notch is not None and not (isinstance(self.notch, Real) and 0 < self.notch < self.sfreq / 2):
             raise ValueError(
-                f"notch must be one number between 0 and {self.sfreq / 2:g} Hz, whose harmonics are removed too, got "
-                f"{self.notch}"
+                f"notch must be one number between 0 and {self.sfreq / 2:g} Hz, its harmonics go too, got {self.notch}"
             )
         if self.reference not in ("median", "bipolar", None):
             raise ValueError(f'reference must be "median", "bipolar" or None, got {self.reference!r}')
@@ -114,8 +113,7 @@ def warn_of_low_rate(recording: Recording, preprocessing: Preprocessing) -> None
         recording.warn(
             f"recordings that were filtered to {lowest:g} to {lowpass:g} Hz, as their headers say of some channels or "
             f"all, lack a part of the band of preprocessing, {low:g} to {high:g} Hz: a model that learned from the "
-            "whole band may be wrong more often here. Compare it with seizures that you know, or finetune it on such "
-            "recordings",
+            "whole band may be wrong more often here. Compare it with seizures that you know, or finetune it on these",
         )
     if highest < high:
         # Without a name, so that it is said once for all recordings of a rate.

@@ -50,8 +50,7 @@ def read_table(
         check_once(path, header)
         if missing := [column for column in columns if column not in header]:
             raise ValueError(
-                f"{path} has no column {missing[0]!r}; its columns are {', '.join(header) or 'none'} (tabs must "
-                "separate them)"
+                f"{path} has no column {missing[0]!r}; its columns are {', '.join(header) or 'none'} (put tabs between)"
             )
         rows.fieldnames = header
         return header, [(rows.line_num, row) for row in rows]

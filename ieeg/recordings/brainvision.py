@@ -95,9 +95,7 @@ def _channels_and_interval(header: Header) -> tuple[int, float]:
     """Number of channels, and µs from sample to sample."""
     channels, interval = header.number("NumberOfChannels"), header.number("SamplingInterval")
     if channels is None or not 1 <= channels <= guards.MAX_CHANNELS or channels != int(channels):
-        raise ValueError(
-            f"{header.path}: NumberOfChannels must lie between 1 and {guards.MAX_CHANNELS}, got {channels}"
-        )
+        raise ValueError(f"{header.path}: NumberOfChannels must lie from 1 to {guards.MAX_CHANNELS}, got {channels}")
     if interval is None or not 1e6 / guards.MAX_RATE <= interval <= 1e6:
         raise ValueError(f"{header.path}: SamplingInterval must lie between 1 and 1,000,000 µs, got {interval}")
     return int(channels), interval
@@ -179,9 +177,7 @@ def _check_whole(header: Header, data: Path, frame: int, sfreq: float) -> None:
     texts = map(header_text, header.marker_files)
     places = (re.findall(r"^Mk\d+=[^,]*,[^,]*,(\d{1,18}),", text, re.MULTILINE) for text in texts)
     if (last := max((int(place) for of_file in places for place in of_file), default=0)) > samples + sfreq:
-        raise ValueError(
-            f"{data} is truncated: a mark lies at sample {last}, it has {samples}. {guards.READ_ALL_THE_SAME}"
-        )
+        raise ValueError(f"{data} is truncated: a mark is at sample {last} of {samples}. {guards.READ_ALL_THE_SAME}")
     promised = header.number("DataPoints") or 0.0
     if samples < promised:
         raise ValueError(

@@ -20,8 +20,9 @@ from mvpa_ts.ieeg.recordings.guards import warn_left_out
 from mvpa_ts.ieeg.recordings.recording import Interval
 from mvpa_ts.ieeg.recordings.seizure_words import NAME_WORDS, WORDS_NOT_TAKEN, is_background, is_seizure
 
-# With the channels that are meant, none for all, the length of the recording in seconds, and the sample of the onset.
-Row = tuple[Event, list[str], float | None, float | None]
+# With the channels that are meant, none for all, the length of the recording in seconds, the sample of the onset, and
+# when the recording began.
+Row = tuple[Event, list[str], float | None, float | None, str]
 
 # Columns of a SzCORE ``events.tsv``, in the standard's order.
 COLUMNS = ("onset", "duration", "eventType", "confidence", "channels", "dateTime", "recordingDuration")
@@ -38,16 +39,21 @@ SHORT_SECONDS = 3.0
 
 
 def read_seizures(
-    path: Path, duration: float, words: Sequence[str] = (), sfreq: float | None = None, kind: str = "seizure"
+    path: Path,
+    duration: float,
+    words: Sequence[str] = (),
+    sfreq: float | None = None,
+    kind: str = "seizure",
+    start: str = "n/a",
 ) -> list[Interval]:
-    """Seizure intervals of a BIDS or SzCORE events.tsv of a recording of `duration` seconds, and its rate if known.
+    """Seizure intervals of a BIDS or SzCORE events.tsv of a recording of `duration` seconds; rate and start if known.
 
     See `read_events` and `seizures_from_events`, which also read the table beside a recording; `kind` as `check_times`.
     """
     rows = read_rows(path, words)
     events = [event for event, *_ in rows]
     check_times(events, duration, sfreq, path, words, kind)
-    warn_of_contradictions(rows, duration, sfreq, path)
+    warn_of_contradictions(rows, duration, sfreq, path, start)
     return stated_seizures(events, duration, name=path.name, words=words, table=path) or []
 
 
@@ -76,10 +82,7 @@ def read_rows(path: Path, words: Sequence[str] = ()) -> list[Row]:
     names, rows = read_table(path, ("onset",), _as_in_bids)
     columns = [name for name in TEXT_COLUMNS if name in names]
     if not columns:
-        warn(
-            f"{path} says nothing of seizures: it needs a column {' or '.join(TEXT_COLUMNS)}, its columns are "
-            f"{', '.join(names)}"
-        )
+        warn(f"{path} says nothing of seizures: needs a column {' or '.join(TEXT_COLUMNS)}, it has {', '.join(names)}")
     # A name that is there: that of no column is the empty one, which pandas gives to its index.
     end = next((name for name in END_COLUMNS if name in names), END_COLUMNS[0])
     events, unread, differ, opposed = [], [], [], []
@@ -124,7 +127,7 @@ def read_rows(path: Path, words: Sequence[str] = ()) -> list[Row]:
             stated = _seconds(row, COLUMNS[-1])
         with suppress(ValueError):
             sample = _seconds(row, "sample")
-        events.append(((onset, length or 0.0, text), channels, stated, sample))
+        events.append(((onset, length or 0.0, text), channels, stated, sample, row.get(COLUMNS[-2]) or ""))
     for numbers, said, tell in (
         (unread, "rows that are no seizure and state no time are left out", warn_left_out),
         (opposed, "seizures that another column calls free of seizures count", warn),
@@ -147,7 +150,7 @@ def _check_cells(row: dict[Any, Any], text: str, where: str, words: Sequence[str
 
 def _as_in_bids(names: Sequence[str]) -> list[str]:
     """Names of columns, those that BIDS has as BIDS spells them: Excel users write "Onset"."""
-    known = ("onset", "duration", *TEXT_COLUMNS, *END_COLUMNS, *CHANNEL_COLUMNS, COLUMNS[-1], "sample")
+    known = ("onset", "duration", *TEXT_COLUMNS, *END_COLUMNS, *CHANNEL_COLUMNS, *COLUMNS[-2:], "sample")
     spelled = {name.lower(): name for name in known}
     meant = [spelled.get(name.lower(), name) for name in names]
     # Two columns that differ in their spelling only stay what they are.
@@ -210,14 +213,24 @@ def check_times(
     if lengths and max(lengths) > LONG_SECONDS:
         warn(f"{path}: a seizure lasts {max(lengths):g} s, longer than 10 minutes: is the column duration in seconds?")
     elif lengths and max(lengths) < SHORT_SECONDS:
-        warn(
-            f"{path}: no seizure lasts longer than {max(lengths):g} s: are onset and duration in seconds, not minutes?"
-        )
+        warn(f"{path}: no seizure lasts more than {max(lengths):g} s: are onset and duration in seconds, not minutes?")
 
 
-def warn_of_contradictions(rows: Sequence[Row], duration: float, sfreq: float | None, path: Path) -> None:
-    """Warn of a table that is of a recording of another length or rate (None where it is not known)."""
-    for (onset, *_), _, _, sample in rows:
+def warn_of_contradictions(rows: Sequence[Row], duration: float, sfreq: float | None, path: Path, start: str) -> None:
+    """Warn of a table that is of a recording of another length, rate (None) or start ("" where it is not known)."""
+    for (onset, *_), *_, begun in rows:
+        with suppress(ValueError):  # one of them is no date
+            stated, own = (datetime.fromisoformat(text).replace(tzinfo=None) for text in (begun, start))
+            late = (stated - own).total_seconds()
+            # BIDS hides dates by one before 1925. Some programs write when the event began.
+            hidden = min(stated, own).year < 1925 or ":" not in begun
+            if not hidden and min(abs(late), abs(late - onset)) > 1.0:
+                warn(
+                    f"{path} is of a recording that began at {begun} (dateTime), and this one at {own}: if no date "
+                    "was changed on purpose, the times of its seizures may be those of another file"
+                )
+                break
+    for (onset, *_), _, _, sample, _ in rows:
         if sfreq is not None and sample is not None and abs(sample / sfreq - onset) > 1.0:
             warn(
                 f"{path}: sample {sample:.12g} is at {sample / sfreq:g} s of the recording's {sfreq:g} Hz, and its "
@@ -225,7 +238,7 @@ def warn_of_contradictions(rows: Sequence[Row], duration: float, sfreq: float | 
                 "seizures may be those of another file"
             )
             break
-    for length in dict.fromkeys(length for _, _, length, _ in rows if length):
+    for length in dict.fromkeys(length for _, _, length, *_ in rows if length):
         if abs(length - duration) > 1.0 + 1e-3 * duration:
             warn(
                 f"{path} is of a recording of {length:g} s (recordingDuration), and this one lasts {duration:g} s: was "

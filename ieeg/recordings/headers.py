@@ -86,6 +86,8 @@ def check_fif(path: Path) -> list[Path]:
 
     The first part of a recording that MNE split names the second, and so on.
     """
+    if path.suffix == ".GZ":  # MNE takes it for unpacked
+        raise ValueError(f"{path} is packed, and MNE needs .gz in small letters to see it: rename it")
     files = [path]
     for file in files:
         names, later = _following_parts(file)

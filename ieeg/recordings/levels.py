@@ -173,8 +173,7 @@ def changes_in_words(
         return ""
     return (
         f"{recording.name}: {CHANGES} by more than {CHANGE:g} times outside of stated seizures: {listed(changed)}. If "
-        "a gain was changed or an electrode disconnected, mark the stretch (BAD_) or leave the channels out "
-        "(--channels)"
+        "a gain was changed or an electrode disconnected, mark the stretch (BAD_) or leave channels out (--channels)"
     )
 
 

@@ -145,10 +145,7 @@ def recording_from_raw(
     spans, marks = _bad_marks(raw, kept)
     if marks:
         marked = ", ".join(dict.fromkeys(raw.ch_names[channel] for channel, *_ in marks))
-        warn_left_out(
-            f"{name}: marks of single channels as bad are no marks of the recording; the samples there of {marked} "
-            "count as missing"
-        )
+        warn_left_out(f"{name}: bad marks of single channels are not of the recording; {marked} is missing there")
     recording = Recording(
         RawSource(raw, scale, marks),
         sfreq=raw.info["sfreq"],

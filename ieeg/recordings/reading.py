@@ -20,7 +20,7 @@ from mvpa_ts.ieeg.recordings import bids, brainvision, edf, events_table, findin
 from mvpa_ts.ieeg.recordings.annotations import BOUNDARY, OPEN_SECONDS, bad_spans, class_spans, stated_seizures
 from mvpa_ts.ieeg.recordings.channels import in_recording_order
 from mvpa_ts.ieeg.recordings.guards import LeftOutWarning, check_regular, damage_is_an_error, warn_left_out
-from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw
+from mvpa_ts.ieeg.recordings.raw import NOT_CHOSEN, check_choices, eeg_channels, recording_from_raw, subject_metadata
 from mvpa_ts.ieeg.recordings.recording import Interval, Recording, known_unit, microvolts, real_numbers, with_notes
 from mvpa_ts.ieeg.recordings.seizure_words import is_background, is_seizure
 from mvpa_ts.ieeg.recordings.units import stated_units, types_by_units, with_units_of_table
@@ -283,10 +283,7 @@ def _read_raw(
         odd = [name for name in names if known_unit(units.get(name, "")) is None]
         # Where the caller names channels or their unit, the error of `microvolt_scales` says what is wrong with these.
         if channels is None and unit is None and 0 < len(odd) < len(names):
-            warn_left_out(
-                f"{path.name}: channels without a known unit are left out: {listed(odd)}. If they are EEG, name their "
-                "unit (--unit)"
-            )
+            warn_left_out(f"{path.name}: channels of no known unit are left out: {listed(odd)}. If EEG, give --unit")
             raw.set_channel_types(dict.fromkeys(odd, "misc"), on_unit_change="ignore", verbose="error")
             dropped |= {name: f"its unit, {units.get(name, '')!r}, is no known voltage" for name in odd}
             names = [name for name in names if name not in odd]
@@ -386,7 +383,8 @@ def _sidecar_seizures(
     events = [event for event, *_ in rows]
     # The table of a file that was cut short speaks of the whole.
     if not cut_short:
-        events_table.warn_of_contradictions(rows, duration, raw.info["sfreq"], table)
+        start = subject_metadata(raw).get("start", "n/a")
+        events_table.warn_of_contradictions(rows, duration, raw.info["sfreq"], table, start)
         events_table.check_times(events, duration, raw.info["sfreq"], table, words)
     marks = [(mark["onset"] - raw.first_time, mark["duration"], str(mark["description"])) for mark in raw.annotations]
     # With those of the file itself, so that `recording_from_raw` finds both.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mvpa_ts.checks import listed, warn
+from mvpa_ts.checks import check_switches, listed, warn
 from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.recordings.channels import natural_order
 from mvpa_ts.ieeg.recordings.guards import MAX_RATE, LeftOutWarning, warn_left_out
@@ -128,6 +128,7 @@ class Recording:
         notes: Sequence[str] = (),
         left_out: Sequence[str] = (),
     ) -> None:
+        check_switches(preprocessed=preprocessed)
         names = tuple(channel_names)
         if isinstance(channel_names, str) or not all(isinstance(channel, str) for channel in names):
             raise ValueError(f"{name}: channel_names must be a list of names, got {channel_names!r:.100}")

@@ -183,13 +183,13 @@ def read_swec(path: str | Path, *, subject: str | None = None) -> Recording:
 def prefix_of(path: Path) -> str | None:
     """The subject in the names of a recording's files, without opening them; None where there is no such file."""
     if path.is_file():
-        return _prefix(path) if path.suffix == ".h5" else None
+        return _prefix(path) if path.suffix.lower() == ".h5" else None
     files = itertools.chain(path.glob("*_total.h5"), path.glob("*_part_*.h5"))
     return next((_prefix(file) for file in files), None)
 
 
 def _prefix(file: Path) -> str:
-    return file.name.partition("_part_")[0].removesuffix(".h5").removesuffix("_total")
+    return file.stem.partition("_part_")[0].removesuffix("_total")
 
 
 def _files(path: Path) -> tuple[Path | None, list[Path]]:

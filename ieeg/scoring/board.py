@@ -107,7 +107,7 @@ def detectors_at_hand(models: Sequence[str] = ()) -> dict[str, Detector]:
         detectors[BRAINMAZE] = BaselineDetector(BRAINMAZE)
     for model in models:
         regression = Path(model) / "regression.json"
-        baseline = model in (LINE_LENGTH, BRAINMAZE) or Path(model).suffix == ".json"
+        baseline = model in (LINE_LENGTH, BRAINMAZE) or Path(model).suffix.lower() == ".json"
         detector = detectors[model] = (BaselineDetector if baseline else Detector)(model)
         if detector.classes:
             raise ValueError(

@@ -62,9 +62,7 @@ class SegmentComparison:
         elif len(self.rows) > 1:
             sentences.append(f"The highest AUROC on these segments: {self.best[0]}.")
         if self.segments < MIN_SEGMENTS or self.seizures < MIN_SEIZURES:
-            sentences.append(
-                f"This is too little to trust: fewer than {MIN_SEIZURES} seizures or {MIN_SEGMENTS} segments."
-            )
+            sentences.append(f"Too little to trust: fewer than {MIN_SEIZURES} seizures or {MIN_SEGMENTS} segments.")
         return sentences
 
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from mvpa_ts.ieeg.detection.detection import read_detection
 from mvpa_ts.ieeg.detection.rules import OnlineRule
-from mvpa_ts.ieeg.detection.saved import REFERENCE, read_baselines
+from mvpa_ts.ieeg.detection.saved import EVENTS, REFERENCE, read_baselines
 from mvpa_ts.ieeg.events import Flags, Floats, SeizureEvents, clip_events, segment_labels, unscored_stretches
-from mvpa_ts.ieeg.recordings.events_table import read_seizures
+from mvpa_ts.ieeg.recordings.events_table import read_rows, read_seizures
 from mvpa_ts.ieeg.scoring.scores import Mode, Scores, score_events, score_seconds, score_segments
 
 
@@ -284,7 +284,9 @@ def read_result(folder: str | Path, reference: SeizureEvents | str | Path | None
             )
         reference = Path(folder) / REFERENCE
     if isinstance(reference, (str, os.PathLike)):
-        reference = read_seizures(Path(reference), detection.duration, sfreq=detection.provenance.sfreq)
+        start = next((begun for *_, begun in read_rows(Path(folder) / EVENTS)), "")
+        sfreq = detection.provenance.sfreq
+        reference = read_seizures(Path(reference), detection.duration, sfreq=sfreq, start=start)
     return RecordingResult(
         name=detection.provenance.recording,
         subject=detection.provenance.subject or detection.provenance.recording,

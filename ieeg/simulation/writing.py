@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mvpa_ts.checks import check_switches
 from mvpa_ts.files import write_bytes
 from mvpa_ts.ieeg.constants import readable
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
@@ -61,6 +62,7 @@ def write_swec(
     import h5py
     import hdf5plugin
 
+    check_switches(overwrite=overwrite)
     if not part_hours > 0:
         raise ValueError(f"part_hours must be positive, got {part_hours}")
     recording = as_recording(recording)

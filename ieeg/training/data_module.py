@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import lightning.pytorch as pl
 from torch.utils.data import BatchSampler, DataLoader, Sampler
 
-from mvpa_ts.checks import check_choices, keep_whole, listed, warn
+from mvpa_ts.checks import check_choices, check_switches, keep_whole, listed, warn
 from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.model.seen_subjects import recording_hash
 from mvpa_ts.ieeg.preprocessing.segments import Segments
@@ -152,9 +152,7 @@ class RecordingDataModule(pl.LightningDataModule):
                 + ("" if recordings is None else ", or leave one of the two out")
             )
         if subjects is not None and (recordings is None or any(isinstance(item, Recording) for item in recordings)):
-            raise ValueError(
-                "subjects is a table of files, so recordings must be paths of files or folders, got others"
-            )
+            raise ValueError("subjects is a table of files, so recordings must be paths, got others")
         if validation_recordings is not None and (validation_subjects or recordings is None):
             raise ValueError(
                 "validation_recordings replaces validation_subjects and needs recordings: set "
@@ -176,6 +174,7 @@ class RecordingDataModule(pl.LightningDataModule):
         self.workers = workers
         keep_whole(self, 1, "context", "windows", "batch_size")
         keep_whole(self, 0, "workers")
+        check_switches(in_memory=in_memory, allow_duplicates=allow_duplicates)
         self.allow_duplicates = allow_duplicates
         self.subjects = subjects
         self.reading = {"unit": unit, "rate": rate, "truncated": truncated, "seizure_words": tuple(seizure_words)}
@@ -234,9 +233,7 @@ class RecordingDataModule(pl.LightningDataModule):
         if self.validation_sources is None:
             return division.divided_by_subject(recordings, self.validation_subjects, self.allow_duplicates)
         if not sources:
-            raise ValueError(
-                "no recording is left for training: list some files in recordings, and others in validation_recordings"
-            )
+            raise ValueError("no recording is left for training: list other files in validation_recordings")
         return recordings[: len(sources)], recordings[len(sources) :]
 
     def _dataset(self, segments: Sequence[Segments], use: Literal["training", "validation"]) -> SpanDataset:
@@ -414,9 +411,8 @@ class SeizureDataModule(RecordingDataModule):
         if use == "validation" and segments and not any(item.recording.seizures for item in segments):
             warn(
                 "no validation recording holds a seizure, so AUROC, average precision, F1 and kappa say nothing, and "
-                "whether seizures are found is not measured: add recordings with annotated seizures to "
-                "validation_subjects (--data.validation_subjects) or validation_recordings "
-                "(--data.validation_recordings)"
+                "whether seizures are found is not measured: add recordings with annotated seizures "
+                "(--data.validation_subjects or --data.validation_recordings)"
             )
         return SpanDataset(segments, self.windows, before=self.context - 1, past=self.past, tail=True)
 

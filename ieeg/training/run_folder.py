@@ -60,9 +60,7 @@ class TrainingFiles:
             raise ValueError(f"validate needs --ckpt_path, {LAST} or a file: without one it would score random weights")
         # Days of training are one file, and starting again without a word would replace it.
         if ckpt_path is None and self.checkpoint.exists():
-            raise ValueError(
-                f"{self.folder} holds an earlier run: continue it with --ckpt_path last, or choose another --output"
-            )
+            raise ValueError(f"{self.folder} holds an earlier run: go on by --ckpt_path last, or name another --output")
 
     def resumption(self) -> str:
         """Describe the checkpoint from which a stopped run goes on."""

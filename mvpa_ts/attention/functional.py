@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mvpa_ts.attention.choice import NEEDS_REFERENCE, check_once, is_transformed, log_once, pick, why_not_triton
 from mvpa_ts.attention.problem import INPUTS, Problem, autocast_dtype
+from mvpa_ts.checks import check_switches
 
 Implementation = Literal["auto", "reference", "separable", "sdpa", "triton"]
 COMPONENTS = ("content", "time", "channel")
@@ -132,6 +133,7 @@ def mvpa_attention(
         "causal": causal, "window": window, "dense_last_segment": dense_last_segment, "components": terms,
         "channel_distance": channel_distance, "channel_window": channel_window,
     }  # fmt: skip
+    check_switches(return_lse=return_lse)
     check_call(inputs, options, channel_beyond, dropout=dropout, impl=impl)
     B, T, C = query.shape[:3]
 
@@ -183,6 +185,7 @@ def check_call(
     _check_tensors(query, key, value, biases)
     T, C = query.shape[1:3]
     channel_distance, channel_window = options["channel_distance"], options["channel_window"]
+    check_switches(causal=options["causal"], dense_last_segment=options["dense_last_segment"])
     check_options(options["window"], channel_distance, dropout, impl, channel_window)
     if channel_window is not None and channel_window >= C:
         raise ValueError(f"channel_window must be None or from 1 to C - 1 = {C - 1} channels, got {channel_window}")

@@ -100,9 +100,7 @@ class ClassificationTraining:
         check_not_negative(self, "weight_decay", "mixup")
         if isinstance(self.class_weights, tuple):
             if min(self.class_weights, default=0.0) < 0 or not 0.0 < sum(self.class_weights) < float("inf"):
-                raise ValueError(
-                    f"class_weights must be finite, not negative, and not all zero, got {self.class_weights}"
-                )
+                raise ValueError(f"class_weights must be finite, not negative, not all zero, got {self.class_weights}")
         elif self.class_weights not in (None, "balanced"):
             raise ValueError(f"class_weights must be None, 'balanced' or a tuple, got {self.class_weights!r}")
 

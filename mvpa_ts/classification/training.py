@@ -126,9 +126,7 @@ def fit_classifier(
         raise ValueError(f"labels must be 0 … K−1 without gaps, got {classes.tolist()}: {advice}")
     config = _config_for(arrays, len(classes), config)
     if config.num_classes != len(classes):
-        raise ValueError(
-            f"config.num_classes ({config.num_classes}) must be the number of classes in labels ({len(classes)})"
-        )
+        raise ValueError(f"config.num_classes ({config.num_classes}) must be that of labels ({len(classes)})")
     training = (ClassificationTraining() if training is None else training).for_panel(len(arrays))
     if isinstance(training.class_weights, tuple) and len(training.class_weights) != config.num_classes:
         raise ValueError(

@@ -65,9 +65,7 @@ def check_content(path: Path, folder: Path, relative: str, published: str) -> No
     if content in (published, noted):
         return
     if noted is not None:
-        raise ValueError(
-            f"{path} does not have the SHA-256 that {folder / SUMS} states: it is damaged, or was changed later"
-        )
+        raise ValueError(f"{path} does not have the SHA-256 that {folder / SUMS} states: it is damaged or changed")
     raise ValueError(
         f"{path} is not the published file: it is damaged, cut short or changed. Remove it, so that it is downloaded. "
         f"If it was changed on purpose, say so in {folder}: sha256sum {relative} >> {SUMS}"

@@ -42,9 +42,7 @@ class ChannelWeights:
         attentions = (module for module in network.modules() if isinstance(module, (MVPAttention, PanelAttention)))
         self.attentions = [module for module in attentions if module.channel_key is not None]
         if not self.attentions:
-            raise ValueError(
-                f"the model must have attention between channels, got a {type(network).__name__} without any"
-            )
+            raise ValueError(f"the model must have attention of channels, got a {type(network).__name__} without any")
         self.calls: dict[nn.Module, tuple[Any, Any]] = {}
 
     def __enter__(self) -> ChannelWeights:

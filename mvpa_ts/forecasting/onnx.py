@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
@@ -18,6 +20,10 @@ from mvpa_ts.forecasting.network.network import ForecastingNetwork
 from mvpa_ts.forecasting.pretrained.base import LEAST_STEPS, LEVELS, BaseForecaster
 from mvpa_ts.forecasting.pretrained.jumps import spikes
 from mvpa_ts.windows import Scaling
+
+# The networks have no operators of torchvision, which need not be there.
+_EXPORTER = logging.getLogger("torch.onnx._internal.exporter._registration")
+_EXPORTER.addFilter(lambda record: "torchvision is not installed" not in record.getMessage())
 
 
 class _Window(nn.Module):
@@ -161,7 +167,7 @@ def base_to_onnx(
     values = torch.randn(1, *shape, generator=torch.Generator().manual_seed(0))
     network = copy.deepcopy(network).cpu().eval()
     panel = _Panel(network, horizon=horizon, positions=positions, season=season, levels=levels)
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings(action="ignore", category=FutureWarning):  # as in `_write`
         panel(values)  # its errors name what is wrong with the arguments
         program = torch.export.export(panel, (values,)).run_decompositions(decompositions())
         _write(program, {"values": values}, path, custom_translation_table=translations(), optimize=False)
@@ -173,10 +179,9 @@ def _write(
     with library_of("onnx", "to_onnx"):
         import onnx  # noqa: F401
         from onnxscript import ir
-    program: Any = torch.onnx.export(
-        network, (*inputs.values(),), dynamo=True, verbose=False, input_names=[*inputs], output_names=["quantiles"],
-        **options,
-    )  # fmt: skip
+    names: dict[str, Any] = {"input_names": [*inputs], "output_names": ["quantiles"]}
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of torch about itself
+        program: Any = torch.onnx.export(network, (*inputs.values(),), dynamo=True, verbose=False, **names, **options)
     for node in program.model.graph.all_nodes():
         node.metadata_props.clear()  # lines of the code that each comes from, five times as large as all else
         if node.op_type == "CastLike":  # of which onnxruntime warns

@@ -70,7 +70,7 @@ class SeriesBook:
         Raises
         ------
         ValueError
-            A series is named twice, or its coordinates are not finite or not as many as those of others.
+            A series is named twice, its coordinates are not finite or not as many as those of others, or all are equal.
         """
         return cls(_checked_order(channel_order, words), _checked_positions(channel_positions, words, id_column), words)
 
@@ -167,9 +167,7 @@ def _checked_order(order: Any, words: Words) -> list[Any] | str | None:
         return order
     listing = not isinstance(order, str) and isinstance(order, Iterable)
     if not listing or any(not isinstance(name, Hashable) for name in order):
-        raise ValueError(
-            f'channel_order must be None, "correlation" or a list of the names of all {words.many}, got {order!r}'
-        )
+        raise ValueError(f'channel_order must be None, "correlation" or the names of all {words.many}, got {order!r}')
     # As plain values, for numpy's are no JSON.
     names = [plain(name) for name in order]
     _check_once("channel_order", names, words)
@@ -193,6 +191,8 @@ def _checked_positions(positions: Any, words: Words, id_column: str | None) -> d
             f"channel_positions must hold the same number of coordinates, at least one, for each {words.series}, got "
             f"{got}"
         )
+    if len(rows) > 1 and all(np.array_equal(row, rows[0]) for row in rows):
+        raise ValueError(f"channel_positions must differ; got the same place for all {words.many}: leave them out")
     for name, row in zip(names, rows, strict=True):
         if not (np.abs(row) < _LARGEST).all():
             raise ValueError(

@@ -45,6 +45,7 @@ def call(**changes: Any) -> Tensor:
         ({"time_key": None}, "time_key must be a torch.Tensor, got NoneType; if its term is not in components"),
         ({"channel_bias": None}, "channel_bias must be a torch.Tensor, got NoneType; if its term"),
         ({"components": None}, "components must be a subset of .*, got None"),
+        *(({name: "no"}, f"{name} must be .* got 'no'") for name in ("causal", "dense_last_segment", "return_lse")),
         ({"window": -1}, "window must be None or at least 0 segments, a whole number, got -1"),
         ({"window": 2.5}, "window must be None or at least 0 segments, a whole number, got 2.5"),
         ({"window": "2"}, "window must be .*, got '2'"),

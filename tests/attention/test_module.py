@@ -83,6 +83,7 @@ def test_options_reach_the_function():
         ({"dim": 24, "num_heads": 4, "row_order": "reversed"}, "row_order must be .*got 'reversed'"),
         ({"dim": 24, "num_heads": 4, "row_order": "released", "causal": False}, "row_order='released' needs causal"),
         ({"dim": 24, "num_heads": 4, "row_order": "released", "channel_distance": "signed"}, "row_order='released'"),
+        ({"dim": 24, "num_heads": 4, "causal": "no"}, "causal must be True or False, got 'no'"),
         ({"dim": 24, "num_heads": 4, "beyond": "wrap"}, "beyond must be 'error' or 'clamp', got 'wrap'"),
         ({"dim": 24, "num_heads": 4, "impl": "fast"}, "impl must be one of .*got 'fast'"),
         ({"dim": 24, "num_heads": 4, "dropout": 1.0}, "dropout"),

@@ -362,7 +362,7 @@ def test_bad_panels(series, labels, message):
 
 def test_a_configuration_for_other_data(fitted):
     series, labels = panel()
-    with pytest.raises(ValueError, match=r"config.num_classes \(4\) must be the number of classes in labels \(3\)"):
+    with pytest.raises(ValueError, match=r"config.num_classes \(4\) must be that of labels \(3\)"):
         fit_classifier(series, labels, config=config(series, 4))
     with pytest.raises(ValueError, match=r"series\[0\] must have the 2 channels that the training had, got 3"):
         fitted.predict_proba([np.zeros((3, 20))])

@@ -139,7 +139,7 @@ def test_frames_that_would_be_misread_are_errors(panel):
         (long.assign(available_mask=2), "0 or 1 in column 'available_mask', got .*2"),
         (long.assign(available_mask="1"), "0 or 1 in column 'available_mask', got '1'"),
         (long.drop(columns="y"), r"got none of \['y'\]"),
-        (long.assign(ds=long["ds"].mask(long.index == 7)), "an id and a date in each row, got none in row 7"),
+        (long.assign(ds=long["ds"].mask(long.index == 7)), "id and date in each row, got none in row 7"),
         (long.assign(ds=long["ds"].astype(str)), "dates, periods or whole numbers in column 'ds', got"),
         (long.rename(columns={"unique_id": "sensor"}), "or name the columns of a long table unique_id, ds and y"),
         (long.assign(y="x"), "real numbers in column 'y', got .*'x'"),

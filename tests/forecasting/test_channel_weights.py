@@ -75,5 +75,5 @@ def test_weights_of_the_pretrained_network_change_its_output_as_they_say():
 
 def test_a_network_without_attention_is_an_error():
     network = ForecastingNetwork(ForecastingConfig(horizon=4, lookback=24, num_layers=0))
-    with pytest.raises(ValueError, match="attention between channels"):
+    with pytest.raises(ValueError, match="attention of channels"):
         ChannelWeights(network)

@@ -207,12 +207,12 @@ def test_weights_of_features_learn():
         (
             {"num_channels": 5, "per_channel": ("vectors",)},
             {"series": torch.arange(4)},
-            r"series must be an integer tensor of shape \(5,\)",
+            r"series must be integers of shape \(5,\)",
         ),
         (
             {"num_channels": 5, "per_channel": ("vectors",)},
             {"series": torch.ones(5)},
-            "series must be an integer tensor .*float32",
+            "series must be integers .*float32",
         ),
         ({}, {"positions": torch.zeros(5, 1)}, r"positions must be None \(position_size is 0\), got \(5, 1\)"),
         ({"position_size": 1}, {}, r"positions must be \(5, 1\) \(position_size is 1\), got None"),

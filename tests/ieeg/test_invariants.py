@@ -2,7 +2,7 @@
 
 import time
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from support.made_up_recordings import SMALL, seeded
 
 from mvpa_ts.ieeg import Detector, Recording, StreamingDetector, read_recording
+from mvpa_ts.ieeg.datasets.cohort import split_subjects
 from mvpa_ts.ieeg.detection.baselines import BaselineDetector
+from mvpa_ts.ieeg.simulation.writing import write_swec
 
 NAMES, RATE = ["A1", "A2", "A3", "B1"], 512
 few = settings(max_examples=4, deadline=None, derandomize=True)
@@ -123,3 +125,17 @@ def test_file_formats_and_time_zones(tmp_path, monkeypatch):
     time.tzset()
     (table,) = tables
     assert "\n20.000\t20.000\tsz\tn/a\tall\t2020-03-29 01:30:00\t60.000\n" in table
+
+
+def test_a_text_is_no_switch(tmp_path):
+    """As True, "no" would write dates, replace files, and let a person train and test."""
+    quiet = recording(brain(10))
+    calls = {
+        "clock": Detector(NETWORK).detect(quiet).save,
+        "overwrite": partial(write_swec, quiet),
+        "allow_duplicates": partial(split_subjects, ["S1"]),
+    }
+    for name, call in calls.items():
+        with pytest.raises(ValueError, match=f"{name} must be True or False, got 'no'"):
+            call(tmp_path, **{name: "no"})
+    assert not [*tmp_path.iterdir()]

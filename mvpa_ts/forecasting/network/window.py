@@ -125,13 +125,9 @@ def check_channels(
     """Raise a ValueError if what is said of the C channels does not fit their number or the configuration."""
     if series is not None:
         if "vectors" not in config.per_channel:
-            raise ValueError(
-                "series needs a network with learnt vectors (per_channel); this network has none: leave series out"
-            )
+            raise ValueError("series needs a network with learnt vectors (per_channel), this has none: leave it out")
         if series.shape != (C,) or series.is_floating_point():
-            raise ValueError(
-                f"series must be an integer tensor of shape {(C,)}, got {series.dtype} of {tuple(series.shape)}"
-            )
+            raise ValueError(f"series must be integers of shape {(C,)}, got {series.dtype} of {tuple(series.shape)}")
     size = config.position_size
     if (positions is None) != (size == 0) or (positions is not None and positions.shape != (C, size)):
         shape = None if positions is None else tuple(positions.shape)

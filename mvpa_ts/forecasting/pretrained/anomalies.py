@@ -147,9 +147,7 @@ def _table(df: Any) -> Any:
         if lacking := sorted({"ds", "y"} - {*df.columns}):
             raise ValueError(f"df must have the columns unique_id, ds and y, got none of {lacking}: rename yours")
         if (lost := df[["unique_id", "ds"]].isna().any(axis=1).to_numpy()).any():
-            raise ValueError(
-                f"df must have an id and a date in each row, got none in row {lost.argmax()}: leave it out"
-            )
+            raise ValueError(f"df must have id and date in each row, got none in row {lost.argmax()}: leave it out")
         mask = df.get("available_mask", pd.Series(1, df.index))
         if (other := ~mask.isin((0, 1))).any():
             raise ValueError(f"df must hold 0 or 1 in column 'available_mask', got {mask[other].iloc[0]!r}")

@@ -220,9 +220,7 @@ def _ahead(
             B, _, C = x.shape
             raise ValueError(f"historic must be [B, L, C, m] = [{B}, {L}, {C}, m], got shape {tuple(historic.shape)}")
         if positions is not None:
-            raise ValueError(
-                "historic must be left out with positions: covariates lie nowhere. Leave one of the two out"
-            )
+            raise ValueError("historic must be left out with positions: covariates lie nowhere. Leave one out")
         # Each series is followed by its covariates, so that a panel that is read in groups keeps them together.
         stride = 1 + historic.shape[3]
         begun = mask.cummax(1).values[..., None]  # hosts pad what lies before
@@ -244,9 +242,7 @@ def bounds_of(bounded: bool | Sequence[float | None], x: Tensor, mask: Tensor) -
     right = all(end is None or isinstance(end, Real) for end in pair)
     ends = [sign * torch.inf if end is None else end for sign, end in zip((-1, 1), pair, strict=False)]
     if not right or len(ends) != 2 or len(pair) != 2 or not ends[0] < ends[1]:
-        raise ValueError(
-            f"bounded must be True, False or a pair (lower, upper) in order, None for none; got {bounded!r}"
-        )
+        raise ValueError(f"bounded must be True, False or (lower, upper) in order, None for none; got {bounded!r}")
     outside = mask & ((x < ends[0]) | (x > ends[1]))
     if count := int(outside.sum()):
         warn(

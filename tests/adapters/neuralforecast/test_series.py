@@ -75,6 +75,7 @@ def test_a_part_of_the_series_with_positions_is_enough(tiny, panel, fit):
     ("positions", "message"),
     [
         ({"a": 0.0, "b": float("nan")}, r"channel_positions must be finite, got \[nan\] of 'b'"),
+        ({"a": [1.0, 2.0], "b": [1, 2]}, "channel_positions must differ; got the same place for all series"),
         ({"a": 0.0, "b": 1e300}, r"channel_positions must be finite, got \[1e\+300\] of 'b': .* up to 1e\+18"),
         ({"a": [0.0, 1.0], "b": [1.0]}, r"at least one, for each series, got shape \(2,\) of 'a', shape \(1,\) of 'b'"),
         (
@@ -87,7 +88,7 @@ def test_a_part_of_the_series_with_positions_is_enough(tiny, panel, fit):
         (np.arange(2), "must be a dict of coordinates by series, .* or a table with a column 'unique_id', got ndarray"),
         (pd.DataFrame({"id": ["a"], "km": [0]}), r"must have a column 'unique_id', got \['id', 'km'\]"),
     ],
-    ids=["NaN", "huge", "lengths", "empty", "no coordinates", "twice", "text", "array", "no ids"],
+    ids=["NaN", "equal", "huge", "lengths", "empty", "no coordinates", "twice", "text", "array", "no ids"],
 )
 def test_positions_must_fit(positions, message, tiny):
     with pytest.raises(ValueError, match=message):
@@ -142,11 +143,11 @@ def test_order_by_correlation_is_that_of_the_training_rows(told, tiny, fit, awak
 
 def test_order_that_is_wrong(tiny):
     with pytest.raises(
-        ValueError, match=r'channel_order must be None, "correlation" or a list of the names of all series, got .corr'
+        ValueError, match=r'channel_order must be None, "correlation" or the names of all series, got .corr'
     ):
         tiny(channel_order="corr")
     for order in (3, [["a"], ["b"]]):
-        with pytest.raises(ValueError, match=r"channel_order must be None, .* a list of the names of all series, got"):
+        with pytest.raises(ValueError, match=r"channel_order must be None, .* the names of all series, got"):
             tiny(2, channel_order=order)
     with pytest.raises(ValueError, match="channel_order must name each series once, got 'a' more than once"):
         tiny(2, channel_order=["a", "a"])

@@ -57,7 +57,7 @@ class TestOrder:
         y = waves(columns=3)
         for order, message in (
             (["c0", "c1"], r"channel_order must name each column of y once, these are in only one of them: 'c2'"),
-            (3, r"channel_order must be None, .* or a list of the names of all columns, got 3"),
+            (3, r"channel_order must be None, .* or the names of all columns, got 3"),
         ):
             with pytest.raises(ValueError, match=message):
                 fitted(y, channel_order=order)
@@ -92,6 +92,7 @@ class TestPositions:
         y = waves()
         for positions, message in (
             ({"c0": 1.0}, "channel_positions must hold every column of y, got none of 'c1'"),
+            (dict.fromkeys("ab", 0.1), "channel_positions must differ; got the same place for all columns"),
             ([("c0", 1.0), ("c0", 2.0)], "channel_positions must name each column once, got 'c0' more than once"),
             ([1.0, 2.0], r"channel_positions must be a dict of coordinates by column, .* got list"),
             ({}, "at least one, for each column, got no column"),

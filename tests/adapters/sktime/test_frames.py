@@ -8,7 +8,7 @@ import pytest
 from pandas.tseries import frequencies, offsets
 
 from mvpa_ts.adapters.sktime import MVPAForecaster
-from mvpa_ts.adapters.sktime.frames import frequency_of, position_of, positions_of, regular
+from mvpa_ts.adapters.sktime.frames import frequency_of, index_ahead, position_of, positions_of, regular
 
 
 def _has(alias: str) -> bool:
@@ -58,6 +58,21 @@ class TestTimeline:
         for index in (dates, dates.delete(4)):
             index = pd.DatetimeIndex(index, freq=None)
             assert regular(index, index[-1], frequency_of(index)).equals(dates)
+
+    @pytest.mark.parametrize("freq", ["2B", "3B", "2MS", "2QE", "2YS", "W-TUE", "2D", "D", "2h"])
+    def test_every_nth_step(self, freq):
+        """Of dates alone and with gaps; right are the dates that pandas goes on to."""
+        dates = pd.date_range("2021-01-05" if freq == "W-TUE" else "2021-01-01", periods=45, freq=freq)
+        for index in (pd.DatetimeIndex(dates[:40], freq=None), dates[:40].delete([5, 17, 18])):
+            assert regular(index, index[-1], frequency_of(index)).equals(dates[:40])
+            assert index_ahead(index[-1:], frequency_of(index), 5).equals(dates[40:])
+
+    def test_months_with_days(self):
+        """Of which pandas counts one too few ahead where a month ends."""
+        step, dates = pd.DateOffset(months=1, days=1), [pd.Timestamp("2005-05-27")]
+        for _ in range(14):
+            dates.append(dates[-1] + step)
+        assert [*index_ahead(pd.DatetimeIndex(dates[:1]), step, 14)] == dates[1:]
 
     @pytest.mark.parametrize(("freq", "rows"), [("D", 20), ("2D", 20), ("h", 100), ("W-SUN", 9)])
     @pytest.mark.parametrize("begin", ["2024-03-24", "2024-10-20"])

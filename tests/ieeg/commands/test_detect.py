@@ -277,7 +277,7 @@ def test_a_file_of_another_kind_is_named_before_a_model_is_looked_for(tmp_path, 
 def test_detected_events_do_not_become_the_reference(tmp_path, model_folder, fails):
     simulated(tmp_path / "x.edf", duration=11.0)
     (tmp_path / "a.edf").write_bytes((tmp_path / "x.edf").read_bytes())
-    table, said = tmp_path / "x_events.tsv", "is the table from which the true seizures of x.edf are read: choose anoth"
+    table, said = tmp_path / "x_events.tsv", "holds the true seizures of x.edf: name another"
     for name in ("x.edf", "a.edf"):
         fails(said, "detect", tmp_path / name, "-o", table, "--model", model_folder)
         assert not table.exists()

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import time
+import warnings
 from collections import Counter
 
 import edfio
@@ -14,11 +15,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.edf_files import signals_of
+from support.library import Interrupted
 from support.made_up_recordings import recording, run
 
 from mvpa_ts.ieeg.commands.detect import _in_processes
 from mvpa_ts.ieeg.commands.main import main
+from mvpa_ts.ieeg.detection.detection import Detection
 from mvpa_ts.ieeg.detection.saved import EVENTS, PROBABILITIES, REFERENCE, RUN
+from mvpa_ts.ieeg.recordings.reading import read_recording
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
 
@@ -182,10 +186,24 @@ class Killer:
         return os._exit, (9,)
 
 
-def test_a_process_that_is_killed_is_named(tmp_path):
-    outcomes = [*_in_processes(Killer(), [(tmp_path / name, tmp_path) for name in ("a.edf", "b.edf")], 2)]
-    assert sorted(outcome.file.name for outcome in outcomes) == ["a.edf", "b.edf"]
+@pytest.mark.parametrize("task", [Killer(), Interrupted()])
+def test_a_process_that_is_killed_is_named_and_begins_no_other_recording(task, tmp_path):
+    files = [tmp_path / name for name in "abcd"]
+    outcomes = [*_in_processes(task, [(file, tmp_path) for file in files], 2)]
+    assert sorted(outcome.file for outcome in outcomes) == files
     assert all("killed, perhaps for want of memory" in str(outcome.error) for outcome in outcomes)
+    assert len([*tmp_path.iterdir()]) <= 2
+
+
+def test_an_interrupted_run_says_how_it_goes_on(recordings, model_folder, expected, tmp_path, capsys, monkeypatch):
+    command = ["detect", recordings, "-o", tmp_path, "--model", model_folder]
+    with monkeypatch.context() as changed:
+        changed.setattr(Detection, "save", lambda *_, **__: signal.raise_signal(signal.SIGINT))
+        assert run(*command) == 130
+    last = "mvpformer detect: interrupted; what is in --output is kept, and the same command goes on from it"
+    assert capsys.readouterr().err.splitlines()[-1] == last
+    assert run(*command) == 1
+    assert_same(tmp_path, expected)
 
 
 class TestOneTable:
@@ -221,6 +239,23 @@ class TestAnnotations:
             words = ["--seizure-words", "Ereignis"]
             assert run("detect", file, "-o", tmp_path / "out", "--model", model_folder, *options, *words) == 0
             assert set(pd.read_csv(tmp_path / "out" / "x" / REFERENCE, sep="\t")["dateTime"]) == {date}
+
+    @pytest.mark.parametrize(("said", "begun"), [
+        (0, "2024-05-06T07:08:09"), (0, "2024-05-06 07:08:14"), (0, "2024-05-06"), (0, "1900-01-01 00:00:00"),
+        (2, "2024-05-06 07:18:09"), (2, "2023-05-06 07:08:09"),
+    ])  # fmt: skip
+    def test_a_table_of_another_date_is_said(self, said, begun, file, detect, tmp_path):
+        """Of the recording or of the event at 5 s is right; hidden dates say nothing."""
+        path = tmp_path / "truth" / "x_events.tsv"
+        path.parent.mkdir()
+        path.write_text(f"onset\tduration\teventType\tdateTime\n5\t10\tsz\t{begun}\n" * 2)
+        assert run(*detect(file), "--clock") == 0
+        scored = ["evaluate", tmp_path / "out", "-o", tmp_path / "scores", "--reference", path.parent]
+        with warnings.catch_warnings(record=True, action="always") as caught:
+            assert main([*map(str, scored)]) == 0
+            read_recording(shutil.copy(file, path.parent))
+        text = f"{path} is of a recording that began at {begun} (dateTime), and this one at 2024-05-06 07:08:09"
+        assert sum(text in str(warning.message) for warning in caught) == said
 
     def test_a_date_that_is_asked_for_and_not_stated_is_said(self, file, detect):
         content = bytearray(file.read_bytes())

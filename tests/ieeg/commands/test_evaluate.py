@@ -389,7 +389,7 @@ class TestPlot:
         assert run("detect", file, "--model", "line-length", "-o", tmp_path / "results") == 0
         traces = ["--onset", 10, "--offset", 20, "--detection", tmp_path / "results" / "S01"]
         assert run("plot", "traces", file, "-o", tmp_path / "traces.png", *traces) == 0
-        assert run("plot", "channels", file, "-o", tmp_path / "channels.pdf") == 0
+        assert run("plot", "channels", file, "-o", tmp_path / "channels.PDF") == 0
         maps = ["--model", tmp_path / "model", "--before", tmp_path / "model", "--term", "time", "--windows", 1]
         assert run("plot", "attention", file, "-o", tmp_path / "map.png", *maps) == 0
         for layer in ("2", "-3"):

@@ -45,6 +45,19 @@ def test_wrong_settings_of_detect(tmp_path, monkeypatch, fails, more, message):
     assert (tmp_path / "taken").read_text() == "mine"
 
 
+@pytest.mark.parametrize("begin", [
+    "calibrate a.edf --per-day 9 -o taken/deep/c.json", "detect a.edf -o taken/deep", "board a.edf -o taken/deep",
+    "detect a.edf -o taken/deep/x.tsv", "plot channels a.edf -o taken/deep/x.png", "convert a.pt -o taken/deep",
+    "finetune --classes a b --recordings a.edf --output taken/deep", "evaluate . -o taken/deep",
+    "finetune --config tiny --model.base demo-base --output taken/deep",
+])  # fmt: skip
+def test_an_output_that_cannot_be_written_is_named_before_any_work(begin, tmp_path, monkeypatch, fails):
+    monkeypatch.chdir(tmp_path)
+    for name in ("taken", "a.edf"):  # which would be named, were it read
+        (tmp_path / name).write_text("mine")
+    fails("nothing can be written into taken/deep (Not a directory): name another folder", *begin.split())
+
+
 def test_simulate_names_the_next_command(tmp_path, capsys, fails):
     out = tmp_path / "made up"
     arguments = ["simulate", out, "--subjects", "1", "--channels", "2", "--hours", "0.01", "--format", "edf"]

@@ -103,7 +103,7 @@ def test_networks_are_trained_from_seeds_of_their_own_and_joined(tmp_path, capsy
     assert "network 2 of 2" in printed.err
     assert "validation of the 2 networks together: loss " in printed.err
     assert "line-length, scaled by quiet" in printed.err
-    assert "This is too little to trust: fewer than 5 seizures or 100 segments." in printed.err
+    assert "Too little to trust: fewer than 5 seizures or 100 segments." in printed.err
     assert "the package brainmaze-eeg-models is not installed" in printed.err
     table = pd.read_csv(tmp_path / "run" / "validation.csv", index_col="detector")
     assert [*table.index] == ["the detector", "line-length", "line-length, scaled by quiet", "regression"]

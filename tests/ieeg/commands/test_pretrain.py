@@ -183,7 +183,7 @@ def test_checkpoint_that_is_not_there(folder, tmp_path, path):
 
 def test_another_run_is_not_overwritten(folder, finished, fails):
     before = (finished / "checkpoints" / "last.ckpt").read_bytes()
-    fails("continue it with --ckpt_path last", *command(folder, finished))
+    fails("go on by --ckpt_path last", *command(folder, finished))
     assert (finished / "checkpoints" / "last.ckpt").read_bytes() == before
 
 

@@ -235,8 +235,8 @@ def test_what_a_stream_says_of_itself():
 @pytest.mark.parametrize(
     ("changes", "unit", "channels", "message"),
     [
-        ({"units": None}, None, "all", "state the same unit for all channels, .* --unit"),
-        ({"units": ["-6", "-6", "-6", "0"]}, None, "all", "the same unit for all channels, got"),
+        ({"units": None}, None, "all", "must state one unit, .* --unit"),
+        ({"units": ["-6", "-6", "-6", "0"]}, None, "all", "all channels of the stream must state one unit, got"),
         ({"sfreq": 0.0}, None, "all", "must have a fixed rate"),
         ({"types": ["misc"] * 4}, None, "all", "no channel of the stream is an electrode"),
         ({}, None, "A1,B7", "no channel B7; it has A10"),

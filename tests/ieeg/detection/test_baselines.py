@@ -175,7 +175,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("model", "message"),
         [
-            (["regression"], "the regression needs a file that finetune wrote"),
+            (["regression"], "regression needs a file of finetune"),
             (["regression", "nowhere.json"], "there is no file nowhere.json of a baseline"),
             (["brainmaze"], "pip install brainmaze-eeg-models"),
         ],
@@ -204,7 +204,7 @@ class TestCommand:
             in said
         )
         assert ", line-length 1.000 (1.000; " in said
-        assert "This is too little to trust" in said
+        assert "Too little to trust" in said
         assert "s without a seizure." in said
         report = (tmp_path / "results" / "night" / "report.html").read_text()
         assert "<td>line-length</td><td>" in report

@@ -171,7 +171,7 @@ class TestChannels:
 
 
 def test_errors(model, recording):
-    with pytest.raises(ValueError, match="a classification head of two classes, it has 0 classes: finetune it first"):
+    with pytest.raises(ValueError, match="a head of two classes, it has 0: finetune it"):
         Detector(seeded())
     for wrong in ([], [0, 1], None, "some"):
         with pytest.raises(ValueError, match="channels must be 'auto', 'all' or a list of names, got "):

@@ -233,8 +233,8 @@ def test_the_demo_is_known_by_its_name():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"preprocessing": {"notch": "auto"}}, r"preprocessing\.notch must be a frequency or None in a stream"),
-        ({"preprocessing": Preprocessing()}, r"preprocessing\.notch must be a frequency or None in a stream"),
+        ({"preprocessing": {"notch": "auto"}}, r"preprocessing\.notch must be Hz or None in a stream"),
+        ({"preprocessing": Preprocessing()}, r"preprocessing\.notch must be Hz or None in a stream"),
         ({"preprocessing": {"hum": 50.0}}, "preprocessing has no field hum; its fields are sfreq, band, notch"),
         ({"sfreq": "512"}, r"sfreq must lie between 0\.1 and 1e[+]06 Hz, got '512'"),
         ({"channel_names": "A1"}, "channel_names must be a list of names, got "),

@@ -86,7 +86,7 @@ def released_head(config: MVPFormerConfig, rank: int = 3, seed: int = 1) -> dict
 
 
 def write(weights: dict[str, Tensor], path: Path) -> Path:
-    (save_file if path.suffix == ".safetensors" else torch.save)(weights, path)
+    (save_file if path.suffix.lower() == ".safetensors" else torch.save)(weights, path)
     return path
 
 
@@ -227,7 +227,7 @@ def test_files_with_the_older_name(base, prefix, tmp_path):
 
 def test_safetensors_and_nested_state_dict(base, tmp_path):
     weights = {name: tensor.contiguous() for name, tensor in released_base(CONFIG).items()}
-    first = load_released(write(weights, tmp_path / "base.safetensors"), config=CONFIG)
+    first = load_released(write(weights, tmp_path / "base.SAFETENSORS"), config=CONFIG)
     second = load_released(write({"state_dict": weights, "epoch": 3}, tmp_path / "nested.ckpt"), config=CONFIG)
     for name, tensor in load_released(base, config=CONFIG).state_dict().items():
         assert torch.equal(first.state_dict()[name], tensor)

@@ -236,7 +236,7 @@ def test_defaults_follow_the_recording():
         ({"notch": "50"}, "notch"),
         ({"notch": 300.0}, "notch"),
         *(
-            ({"notch": notch}, "notch must be one number between 0 and 256 Hz, whose harmonics are removed")
+            ({"notch": notch}, "notch must be one number between 0 and 256 Hz, its harmonics go too")
             for notch in ((50.0, 100.0), [50.0], 0.0, 256.0)
         ),
         ({"reference": "car"}, "reference"),

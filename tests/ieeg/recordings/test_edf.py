@@ -141,7 +141,7 @@ class TestUnits:
     def test_those_that_are_missing_are_said(self, tmp_path, stated, unit, scale):
         path = self.write(tmp_path / "some.edf", stated)
         others = [f"A{i}" for i, text in enumerate(stated, 1) if text != "uV"]
-        recording = warned(path, f"without a known unit are left out: {', '.join(others)}. If they are")
+        recording = warned(path, f"of no known unit are left out: {', '.join(others)}. If EEG")
         assert [*recording.dropped] == others
         assert recording.channel_names == tuple(f"A{i}" for i, text in enumerate(stated, 1) if text == "uV")
         assert np.isclose(self.amplitudes(recording), np.abs(sine(3, 256)).max(), rtol=1e-3).all()

@@ -200,7 +200,7 @@ class TestBrainVision:
     @pytest.mark.parametrize("number", [b"4000000000", b"-1", b"0", b"1e400", b"2.5", b"two"])
     def test_numbers_of_channels(self, header, number):
         replace(header, b"NumberOfChannels=2", b"NumberOfChannels=" + number)
-        refused(header, "NumberOfChannels (must lie between 1 and 10000|is not a number)")
+        refused(header, "NumberOfChannels (must lie from 1 to 10000|is not a number)")
 
     @pytest.mark.parametrize("cut", [1, 5, 4096 + 3])
     def test_no_whole_number_of_samples(self, header, cut):
@@ -228,7 +228,7 @@ class TestBrainVision:
         marks.write_text(marks.read_text() + "Mk9=Comment,sz,10752,1,0\n")
         assert read_recording(header).num_samples == 10240  # clocks differ by a second
         marks.write_text(marks.read_text().replace("10752", "10753"))
-        refused(header, r"rec\.eeg is truncated: a mark lies at sample 10753, it has 10240.*--truncated read")
+        refused(header, r"rec\.eeg is truncated: a mark is at sample 10753 of 10240.*--truncated read")
         assert read_recording(header, truncated="read").num_samples == 10240
 
 

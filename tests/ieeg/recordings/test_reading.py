@@ -366,8 +366,9 @@ def test_what_is_not_there(tmp_path):
     refused(tmp_path / "nothing.edf", r"no file or folder .*nothing\.edf", kind=FileNotFoundError)
     refused(tmp_path, "holds no recording", kind=FileNotFoundError)
     (tmp_path / "a.txt").write_text("x")
-    for name in ("b.vhdr", "b.eeg"):
+    for name in ("b.vhdr", "b.eeg", "c_raw.fif.GZ"):
         (tmp_path / name).write_text("x")
+    refused(tmp_path / "c_raw.fif.GZ", r"c_raw\.fif\.GZ is packed, and MNE needs \.gz in small letters .* rename it")
     refused(tmp_path / "b.eeg", r"b\.eeg: unknown kind of file, known are .* Did you mean b\.vhdr\?")
     refused(tmp_path / "a.txt", r"a\.txt: unknown kind of file, known are \.edf.*Recording.from_array")
 

@@ -91,6 +91,7 @@ def test_crop_counts_from_its_own_start():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"preprocessed": "no"}, "preprocessed must be True or False, got 'no'"),
         ({"sfreq": 0.0}, "sfreq must lie between 0.1 and 1e[+]06 Hz, got 0.0"),
         ({"sfreq": float("nan")}, "sfreq must lie between"),
         ({"sfreq": 1e300}, "sfreq must lie between"),

@@ -70,6 +70,7 @@ def test_folder_total_and_part(folder):
     part = read_recording(folder / "ID04_part_2.h5")
     assert (part.num_samples, part.seizures, part.name) == (12 * 512, (), "ID04_part_2")
     np.testing.assert_array_equal(part.read(0, 100), expected(12 * 512, 12 * 512 + 100))
+    assert read_recording((folder / "ID04_total.h5").rename(folder / "ID04_total.H5")).subject == "ID04"
 
 
 @pytest.mark.parametrize("form", ["(n,)", "group", "none", "numbers"])

@@ -27,7 +27,7 @@ def test_the_best_is_named_and_many_segments_are_trusted():
 @pytest.mark.parametrize(("count", "seizures"), [(200, 4), (80, 10)])
 def test_few_seizures_or_segments_are_too_little(count, seizures):
     words = compare_segments(LABELS[:count], {"ours": LABELS[:count] * 0.8}, seizures).words()
-    assert words[-1] == "This is too little to trust: fewer than 5 seizures or 100 segments."
+    assert words[-1] == "Too little to trust: fewer than 5 seizures or 100 segments."
 
 
 @pytest.mark.parametrize(("labels", "missing"), [([0, 0, 0], "seizures"), ([1, 1, 1], "segments without a seizure")])

@@ -146,7 +146,7 @@ def test_files_of_one_person_stay_on_one_side(tmp_path):
     write_edf(recording("new", seed=4), tmp_path / "new.edf")
     with pytest.raises(ValueError, match=r"does not say who was recorded in .*new\.edf"):
         module(recordings=[tmp_path], subjects=tmp_path / "who.tsv", validation_subjects=["Ada"])
-    with pytest.raises(ValueError, match="recordings must be paths of files or folders"):
+    with pytest.raises(ValueError, match="recordings must be paths, got others"):
         module(subjects=tmp_path / "who.tsv")
 
 
