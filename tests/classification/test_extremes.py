@@ -42,9 +42,7 @@ def fitted():
 
 @pytest.mark.parametrize("size", [1e10, 1e20, 1e155, 1.7e308])
 def test_value_far_from_the_training_data_is_named(fitted, size):
-    with pytest.raises(
-        ValueError, match=r"channel 1 of series\[1\] holds 1(\.7)?e\+\d+, which lies .* missing \(NaN\)"
-    ):
+    with pytest.raises(ValueError, match=r"channel 1 of series\[1\] holds 1(\.7)?e\+\d+, which lies .* \(NaN\)"):
         fitted.predict_proba([SERIES[0], with_spike(size)])
 
 
@@ -56,9 +54,7 @@ def test_values_below_that_give_finite_probabilities(fitted, size):
 
 @pytest.mark.parametrize("validation", [0.0, 0.2])
 def test_training_that_diverges_says_so(validation):
-    with pytest.raises(
-        FloatingPointError, match=r"diverged by step \d+ of 40, where the loss is .*learning_rate \(1e\+30\)"
-    ):
+    with pytest.raises(FloatingPointError, match=r"diverged by step \d+ of 40, where .*learning_rate \(1e\+30\)"):
         fit(SERIES, steps=40, learning_rate=1e30, validation=validation)
 
 

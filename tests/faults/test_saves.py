@@ -49,9 +49,7 @@ class Saved:
 
 def _forecaster() -> Saved:
     y = waves(columns=3)
-    pair = [
-        fitted(y, channel_order=list(order), random_state=seed) for seed, order in enumerate([("c2", "c0", "c1"), y])
-    ]
+    pair = [fitted(y, channel_order=[*order], random_state=seed) for seed, order in enumerate([("c2", "c0", "c1"), y])]
 
     def read(folder: Path) -> Any:
         again = MVPAForecaster.from_files(folder, finetune_steps=0)

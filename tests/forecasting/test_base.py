@@ -161,9 +161,7 @@ def test_gradients_are_finite_with_gaps(network):
     x = panel()
     mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(2)) < 0.7
     network(x.masked_fill(~mask, torch.nan), mask).sum().backward()
-    assert all(
-        bool(parameter.grad.isfinite().all()) for parameter in network.parameters() if parameter.grad is not None
-    )
+    assert all(bool(weight.grad.isfinite().all()) for weight in network.parameters() if weight.grad is not None)
 
 
 def test_horizons_of_any_length(network):

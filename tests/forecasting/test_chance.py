@@ -147,9 +147,7 @@ def test_with_covariates_the_network_keeps_the_word():
     network = load_base("small")
     generator = np.random.default_rng(8)
     discount = np.repeat(generator.random(40) < 0.3, 8)[:312].astype(np.float32)
-    price = torch.tensor(prices(generator, 300, 1, 0.02)[:, 0], dtype=torch.float32) - 5.0 * torch.tensor(
-        discount[:300]
-    )
+    price = torch.tensor(prices(generator, 300, 1, 0.02)[:, 0], dtype=torch.float32) - 5 * torch.tensor(discount[:300])
     future = torch.tensor(discount)[None, :, None, None]
     quantiles = forecast_quantiles(network, price[None, :, None], horizon=12, future=future)[0, :, 0]
     change = quantiles[:, 4] - quantiles[0, 4]

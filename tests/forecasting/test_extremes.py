@@ -49,9 +49,7 @@ def test_scale_of_huge_values_is_that_of_ordinary_ones():
     "counted", [{"steps": 40}, {"epochs": 40, "batch_size": 256}, {"steps": 40, "validation_fraction": 0.3}]
 )
 def test_training_that_diverges_says_so(counted):
-    with pytest.raises(
-        FloatingPointError, match=r"diverged by step \d+ of 40, where the loss is .* learning_rate \(1e\+30\)"
-    ):
+    with pytest.raises(FloatingPointError, match=r"diverged by step \d+ of 40, where .* learning_rate \(1e\+30\)"):
         fit(WAVE, learning_rate=1e30, **counted)
 
 

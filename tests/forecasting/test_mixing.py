@@ -295,9 +295,7 @@ def test_share_with_missing_values():
     observed = torch.rand(300, 4, generator=torch.Generator().manual_seed(1)) > 0.1
     observed[:20, 1] = False
     for values, expected in ((walks(), 0.1), (led(), 1.0)):
-        shares = [
-            mixing_share(cut(values.where(observed, torch.tensor(other)), observed=observed)) for other in (0.0, 1e8)
-        ]
+        shares = [mixing_share(cut(values.where(observed, other), observed=observed)) for other in (0.0, 1e8)]
         assert shares == [expected, expected]
     nothing = observed.clone()
     nothing[:, 2] = False

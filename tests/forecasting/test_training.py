@@ -238,9 +238,7 @@ def test_bounds_are_the_range_of_the_series(tmp_path):
         for option in ("vectors", "bounds")
     ]
     low, high = np.nanmin(given.values[:, :2], 0)[:, None], np.nanmax(given.values[:, :2], 0)[:, None]
-    forecasts = [
-        [one.predict(Series(given.values[:rows]), scaling)[:, :2] for one in fits] for rows in range(10, 40, 3)
-    ]
+    forecasts = [[fit.predict(Series(given.values[:end]), scaling)[:, :2] for fit in fits] for end in range(10, 40, 3)]
     free, bounded = map(np.stack, zip(*forecasts, strict=True))
     assert ((free < low - 0.01) | (free > high + 0.01)).any()
     assert ((bounded >= low - 1e-6) & (bounded <= high + 1e-6)).all()

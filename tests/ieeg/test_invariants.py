@@ -129,13 +129,11 @@ def test_file_formats_and_time_zones(tmp_path, monkeypatch):
 
 def test_a_text_is_no_switch(tmp_path):
     """As True, "no" would write dates, replace files, and let a person train and test."""
-    quiet = recording(brain(10))
     calls = {
-        "clock": Detector(NETWORK).detect(quiet).save,
-        "overwrite": partial(write_swec, quiet),
+        "clock": Detector(NETWORK).detect(recording(brain(10))).save,
+        "overwrite": partial(write_swec, recording(brain(10))),
         "allow_duplicates": partial(split_subjects, ["S1"]),
     }
     for name, call in calls.items():
         with pytest.raises(ValueError, match=f"{name} must be True or False, got 'no'"):
             call(tmp_path, **{name: "no"})
-    assert not [*tmp_path.iterdir()]

@@ -44,9 +44,7 @@ def process(rank: int, shape: tuple[int, ...], axes: tuple[str, ...], folder: st
     join(rank, processes, folder)
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=axes)
     network = parallelize(model(), mesh)
-    held = sum(
-        getattr(parameter, "_local_tensor", parameter).numel() for parameter in network.stack.blocks.parameters()
-    )
+    held = sum(getattr(weight, "_local_tensor", weight).numel() for weight in network.stack.blocks.parameters())
     share, parts = (mesh["data"].get_local_rank(), mesh["data"].size()) if "data" in axes else (0, 1)
     signal, mask = (part.chunk(parts)[share] for part in batch())
     loss, norm = step(network, signal, mask)

@@ -66,9 +66,7 @@ def main(scripts: list[str]) -> None:
                 print(f"{script} --quick: {ended.result():.0f} s", flush=True)
     written = [path for path in RESULTS.rglob("*") if path.is_file() and path.stat().st_mtime > begun]
     if written:
-        print(
-            f"A quick run must leave the results alone, and one wrote {', '.join(map(str, written))}", file=sys.stderr
-        )
+        print(f"A quick run must leave the results alone, one wrote {', '.join(map(str, written))}", file=sys.stderr)
     sys.exit(1 if failed or written else 0)
 
 

@@ -121,9 +121,7 @@ class TestUnseenColumns:
         y = waves(columns=3)
         forecaster = MVPAForecaster(**{**SMALL, "finetune_steps": 0}, individual=True)
         forecaster.pretrain(panel(columns=3), fh=[1, 2, 3])
-        forecasts = [
-            forecaster.clone().fit(y[order], fh=[1, 2, 3]).predict() for order in (list(y), ["c1", "c2", "c0"])
-        ]
+        forecasts = [forecaster.clone().fit(y[order], fh=[1, 2, 3]).predict() for order in ([*y], ["c1", "c2", "c0"])]
         pd.testing.assert_frame_equal(forecasts[1][list(y)], forecasts[0])
 
     def test_new_positions_must_be_given(self):

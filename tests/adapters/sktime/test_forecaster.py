@@ -663,7 +663,5 @@ def test_a_season_of_hours_follows_the_local_clock(change, ahead):
 
 def test_a_long_training_says_how_long_it_will_take(monkeypatch, slow_clock):
     monkeypatch.setattr(slow_clock, "LONG_TRAINING", 1.0)
-    with pytest.warns(
-        UserWarning, match=r"training for 20 steps will take some 4 minutes on this machine\. Fewer steps"
-    ):
+    with pytest.warns(UserWarning, match=r"training for 20 steps will take some 4 minutes on this machine\. Fewer"):
         fitted(waves(), max_steps=20)

@@ -204,9 +204,7 @@ class TestText:
         plot_component_maps(maps).savefig(tmp_path / "maps.png")
         starts = 5.0 * np.arange(40)
         results = [
-            SubjectResult(
-                name, [RecordingResult("r", name, 200.0, starts, np.linspace(0, 1, 40), [(150.0, 200.0)], [])]
-            )
+            SubjectResult(name, [RecordingResult("r", name, 200, starts, np.linspace(0, 1, 40), [(150.0, 200.0)], [])])
             for name in (r"a$\frac$", "$b$", "c")
         ]
         report = cohort_report(results, {r"$\g$": [r"a$\frac$", "$b$", "c"]}, draws=5, resamples=5)
@@ -236,9 +234,7 @@ class TestModelNames:
 
     @pytest.mark.parametrize("name", ["models/tiny", "nowhere"])
     def test_a_folder_that_is_not_there(self, name, tmp_path, capsys, monkeypatch):
-        monkeypatch.setattr(
-            "mvpa_ts.ieeg.model.pretrained._from_hub", lambda *_, **__: pytest.fail("the hub was asked")
-        )
+        monkeypatch.setattr("mvpa_ts.ieeg.model.pretrained._from_hub", lambda *_, **__: pytest.fail("hub was asked"))
         write_edf(recording("S1", 1, segments=3), tmp_path / "x.edf")
         assert run("detect", tmp_path / "x.edf", "-o", tmp_path / "out", "--model", name) == 1
         error = capsys.readouterr().err

@@ -84,9 +84,7 @@ def test_two_names_in_one_part_are_no_leak():
 def test_a_downloaded_folder_is_compared_with_the_table(tmp_path, monkeypatch):
     """Folders as the simulator writes them, and a table that states them: whole, cut short, with a seizure less."""
     names = ("ID01", "ID02", "ID03", "ID04")
-    stated = [
-        swec_table.SwecSubject(name, channels=2, sfreq=512.0, hours=0.1, events=2, same_as=None) for name in names
-    ]
+    stated = [swec_table.SwecSubject(name, channels=2, sfreq=512, hours=0.1, events=2, same_as=None) for name in names]
     monkeypatch.setattr(swec_table, "swec_subjects", lambda: tuple(stated))
     seizures = [(10.0, 20.0), (100.0, 120.0)]
     for name, seconds, events in (("ID01", 360.9, 2), ("ID02", 300.0, 2), ("ID03", 360.0, 1)):

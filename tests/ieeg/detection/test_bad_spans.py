@@ -75,9 +75,7 @@ def test_an_event_is_drawn_to_its_end():
 
 
 def test_missed_seizures_are_drawn_where_nothing_was_found():
-    recording = simulate_recording("S01", num_channels=2, duration=200.0, num_seizures=0).with_seizures(
-        [(150.0, 160.0)]
-    )
+    recording = simulate_recording("S01", num_channels=2, duration=200, num_seizures=0).with_seizures([(150.0, 160.0)])
     detection = BaselineDetector("line-length", threshold=1.0, rules="none").detect(recording)
     assert detection.events == []
     headings = [heading for heading, *_ in detection._figures(None, ())]

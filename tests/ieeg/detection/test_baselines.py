@@ -91,9 +91,7 @@ def test_scores_go_on_from_any_segment():
         np.testing.assert_array_equal(scores(baseline, recording(3), 5), scores(baseline, recording(3))[5:])
 
 
-@pytest.mark.parametrize(
-    ("onset", "seconds", "missing"), [(None, 62.0, "in a seizure"), (0, 20.0, "without a seizure")]
-)
+@pytest.mark.parametrize(("onset", "seconds", "missing"), [(None, 62, "in a seizure"), (0, 20, "without a seizure")])
 def test_one_class_is_named(onset, seconds, missing):
     with pytest.raises(ValueError, match=f"no training segment with a signal is {missing}: add"):
         fitted(recording(0, onset, seconds=seconds))

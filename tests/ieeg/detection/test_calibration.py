@@ -77,9 +77,7 @@ def test_the_overlap_of_the_last_segment_counts_once():
     assert calibrate_scores([clip] * 600, 60.0, rules=SZCORE).hours == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
-    ("hours", "rate", "possible"), [(10, 6.0, True), (9, 6.0, False), (55, 1.0, True), (50, 1.0, False)]
-)
+@pytest.mark.parametrize(("hours", "rate", "possible"), [(10, 6, True), (9, 6, False), (55, 1, True), (50, 1, False)])
 def test_it_refuses_only_what_the_hours_cannot_promise(hours, rate, possible):
     quiet = quiet_stream(np.random.default_rng(1), hours, 5.0)
     if possible:
@@ -125,9 +123,7 @@ def test_two_people_get_no_common_promise():
 
 
 def test_a_promise_is_not_taken_to_other_people():
-    first, second = (
-        simulate_recording(name, num_channels=2, duration=600.0, num_seizures=0) for name in ("S01", "S02")
-    )
+    first, second = (simulate_recording(name, num_channels=2, duration=600, num_seizures=0) for name in ("S01", "S02"))
     calibration = calibrate(BaselineDetector("line-length"), [first], 400.0)
     with warnings.catch_warnings(action="error"):
         calibration.warn_of_another(first.crop(0, 60))

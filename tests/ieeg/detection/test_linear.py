@@ -81,9 +81,7 @@ def test_networks_count_only_where_recordings_agree():
 
 def test_a_recording_is_cut_between_its_seizures():
     x = np.random.default_rng(0).normal(0, 10, (2, 100 * 512))
-    recording = Recording.from_array(
-        x, 512.0, ["A1", "A2"], "µV", preprocessed=True, seizures=[(10.0, 20.0), (60.0, 70.0)]
-    )
+    recording = Recording.from_array(x, 512.0, ["A1", "A2"], "µV", preprocessed=True, seizures=[(10, 20), (60, 70)])
     training = TrainingFeatures.of([Segments(recording), Segments(recording)])
     assert training.stretch.tolist() == [0] * 8 + [1] * 12 + [2] * 8 + [3] * 12
 

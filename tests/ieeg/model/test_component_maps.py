@@ -43,9 +43,7 @@ def test_maps_are_means_of_scores_counted_one_by_one(model):
     inputs = [torch.cat(parts) for parts in zip(*(layer_inputs(model, s) for s in signals), strict=True)]
     for layer, (x, block) in enumerate(zip(inputs, model.stack.blocks, strict=True)):
         attention = block.attention
-        weights = {
-            name: getattr(attention, name).weight.detach().numpy() for name in ("query", "time_key", "channel_key")
-        }
+        weights = {key: getattr(attention, key).weight.detach().numpy() for key in ("query", "time_key", "channel_key")}
         time_rows = model.stack.time_codebook.detach().numpy()
         channel_rows = model.stack.channel_codebook.detach().numpy()
         channel, time = np.zeros((H, C, C)), np.zeros((H, T, T))

@@ -71,9 +71,7 @@ def test_masked_tokens_reach_no_other_and_are_zero():
     mask = torch.rand(B, T, C, generator=torch.Generator().manual_seed(2)) > 0.4
     mask[:, 0, 0] = True
     mask[1, 1] = False
-    clean, poisoned = (
-        attention(x.masked_fill(~mask[..., None], value), token_mask=mask) for value in (0.0, float("nan"))
-    )
+    clean, poisoned = (attention(x.masked_fill(~mask[..., None], value), token_mask=mask) for value in (0.0, torch.nan))
     assert torch.equal(clean, poisoned)
     assert (clean[~mask] == 0).all()
 

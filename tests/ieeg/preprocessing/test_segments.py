@@ -126,9 +126,7 @@ def test_a_rate_too_low_for_the_band_is_said_once(rate, band, said):
 def test_filters_by_the_header_are_said(highpass, lowpass, said):
     import mne
 
-    raw = mne.io.RawArray(
-        make(20.0, channels=2).read(0, 10240) * 1e-6, mne.create_info(2, 512.0, "seeg"), verbose="error"
-    )
+    raw = mne.io.RawArray(make(20, channels=2).read(0, 10240) * 1e-6, mne.create_info(2, 512, "seeg"), verbose="error")
     raw.filter(highpass, lowpass, picks="all", verbose="error")
     with warnings.catch_warnings(record=True, action="default") as shown:
         Segments(Recording.from_raw(raw), dataclasses.replace(PLAIN, band=(0.5, 120.0)))

@@ -479,9 +479,7 @@ def test_a_sample_that_contradicts_its_onset_is_said(quiet_file, table, rate, di
     assert read_recording(path).seizures == ((100.0, 120.0),)
     words = [str(each.message) for each in recwarn if "sample" in str(each.message)]
     assert len(words) == differs
-    assert (
-        not differs or "sample 25600 is at 50 s of the recording's 512 Hz, and its onset is stated as 100" in words[0]
-    )
+    assert not differs or "sample 25600 is at 50 s of the recording's 512 Hz, and its onset is stated" in words[0]
 
 
 @pytest.mark.parametrize(

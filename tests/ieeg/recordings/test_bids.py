@@ -89,9 +89,7 @@ def test_a_table_that_several_recordings_inherit_is_named(tmp_path, entity):
     table.write_text("onset\tduration\ttrial_type\n5\t5\tseizure\n")
     # The recording with the table's own name is one of three.
     for run in runs:
-        with pytest.warns(
-            UserWarning, match=rf"events\.tsv is the table of several .* such as sub-01_task-x_{entity}_events"
-        ):
+        with pytest.warns(UserWarning, match=rf"events\.tsv is the table of .* such as sub-01_task-x_{entity}_events"):
             assert read_recording(run).seizures == ((5.0, 10.0),)
     runs[0].with_name(f"sub-01_task-x_{entity}_events.tsv").write_text("onset\tduration\ttrial_type\n9\t5\tsz\n")
     with warnings.catch_warnings(action="error"):
@@ -196,9 +194,7 @@ def test_the_subject_of_a_data_set_without_its_description(tmp_path):
     path = folder / "sub-07_ses-2_task-x_ieeg.edf"
     edfio.Edf([contact(number, f"A{number}") for number in (1, 2, 3)]).write(path)
     (tmp_path / "participants.tsv").write_text("participant_id\tage\tsex\n07\t41\tf\n")  # without "sub-", too
-    (folder.parent / "sub-07_ses-2_scans.tsv").write_text(
-        f"filename\tacq_time\nieeg\\{path.name}\t2021-03-01T10:00:00\n"
-    )
+    (folder.parent / "sub-07_ses-2_scans.tsv").write_text(f"filename\tacq_time\nieeg\\{path.name}\t2021-03-01T10:00\n")
     (folder.parent / "sub-07_ses-2_events.tsv").write_text("onset\tduration\ttrial_type\n3\t4\tsz\n")
     recording = warned(path, r"sub-… in the names of .* no dataset_description\.json lies above it$")
     assert (recording.subject, recording.seizures) == ("sub-07", ((3.0, 7.0),))
@@ -208,7 +204,7 @@ def test_the_subject_of_a_data_set_without_its_description(tmp_path):
     scans.write_text("\n".join([header, scan, other]))
     with pytest.warns(UserWarning, match=r"scans\.tsv: sub-07_.*_ieeg\.edf has several rows whose acq_time differ, of"):
         assert "start" not in read_recording(path).metadata  # EDF's first moment, 1985, is no date
-    scans.write_text("\n".join([header, scan, scan]).replace("T10:00:00", ""))  # no midnight
+    scans.write_text("\n".join([header, scan, scan]).replace("T10:00", ""))  # no midnight
     assert "start" not in warned(path, "_ieeg.edf is no date with a time and is not used").metadata
 
 

@@ -179,9 +179,7 @@ class TestBrainVision:
         mne.export.export_raw(tmp_path / "in" / "rec.vhdr", raw(), verbose="error")
         return tmp_path / "in" / "rec.vhdr"
 
-    @pytest.mark.parametrize(
-        "name", [b"../rec.eeg", b"/etc/passwd", rb"..\rec.eeg", rb"C:\rec.eeg", b"x/../../rec.eeg"]
-    )
+    @pytest.mark.parametrize("name", [b"../rec.eeg", b"/etc/hosts", rb"..\rec.eeg", rb"C:\rec.eeg", b"x/../../rec.eeg"])
     @pytest.mark.parametrize("key", [b"DataFile", b"MarkerFile"])
     def test_a_name_outside_the_folder(self, header, name, key):
         (header.parent.parent / "rec.eeg").write_bytes((header.parent / "rec.eeg").read_bytes())

@@ -105,9 +105,7 @@ class TestDraws:
         labels = np.zeros(14 * 17280, bool)
         labels[1000:1030] = True
         predictions = labels | (np.random.default_rng(0).random(len(labels)) < 1e-3)
-        stratified, uniform = (
-            sampled_kappa(labels, predictions, scheme=scheme) for scheme in ("stratified", "uniform")
-        )
+        stratified, uniform = (sampled_kappa(labels, predictions, scheme=kind) for kind in ("stratified", "uniform"))
         assert stratified.prevalence == pytest.approx(1 / 300)
         assert uniform.prevalence == pytest.approx(30 / len(labels), rel=0.5)
         assert stratified.whole == pytest.approx(cohen_kappa_score(labels, predictions))

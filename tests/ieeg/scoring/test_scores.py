@@ -119,9 +119,7 @@ def test_skipped_seconds_are_no_true_negatives(seed):
     generator = np.random.default_rng(seed)
     duration = float(generator.integers(2000, 4000)) + 0.4
     reference, detected, skipped = (random_events(generator, duration, count) for count in (3, 5, 4))
-    covered = {
-        second for onset, offset in (*reference, *detected, *skipped) for second in range(int(onset), int(offset))
-    }
+    covered = {second for on, off in (*reference, *detected, *skipped) for second in range(int(on), int(off))}
     plain, scores = score_seconds(reference, detected, duration), score_seconds(reference, detected, duration, skipped)
     assert scores.true_negatives == int(duration) - len(covered)
     assert scores == replace(plain, true_negatives=scores.true_negatives)

@@ -175,9 +175,7 @@ def test_a_fluctuation_changes_power_by_segment_and_octave_alike_in_all_channels
     spreads = []
     for seed in range(6):
         after = changed(before, seed, fluctuation=1.0)
-        power = [
-            band_log_power(wavedec(item["signal"].unflatten(2, (-1, SEGMENT))))[..., [2, 6]] for item in (before, after)
-        ]
+        power = [band_log_power(wavedec(x["signal"].unflatten(2, (-1, SEGMENT))))[..., [2, 6]] for x in (before, after)]
         moved = power[1] - power[0]
         assert moved.abs().max() < 5
         spreads.append(moved.std(2))

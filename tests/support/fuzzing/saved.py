@@ -64,9 +64,7 @@ def make_released(folder: Path) -> None:
     from tests.ieeg.model.test_released import CONFIG, released_base, released_head
 
     torch.save(released_base(CONFIG), folder / "base.ckpt")
-    save_file(
-        {name: tensor.contiguous() for name, tensor in released_base(CONFIG).items()}, folder / "base.safetensors"
-    )
+    save_file({name: x.contiguous() for name, x in released_base(CONFIG).items()}, folder / "base.safetensors")
     torch.save(released_head(CONFIG), folder / "head.ckpt")
 
 
