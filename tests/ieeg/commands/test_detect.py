@@ -216,7 +216,7 @@ def test_missing_file_short_recording_and_headless_model(tmp_path, detect, fails
     simulated(tmp_path / "short.edf", duration=4.0)
     fails("shorter than one segment of 5 s", *detect(tmp_path / "short.edf"))
     MVPFormer(mvpformer_tiny()).save_pretrained(tmp_path / "headless")
-    fails("finetune it first", "detect", tmp_path / "short.edf", "-o", tmp_path / "o", "--model", tmp_path / "headless")
+    fails("finetune it", "detect", tmp_path / "short.edf", "-o", tmp_path / "o", "--model", tmp_path / "headless")
 
 
 # One of the two by default: each takes a quarter of a minute.

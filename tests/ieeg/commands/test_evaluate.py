@@ -397,7 +397,7 @@ class TestPlot:
         maps[1] = tmp_path / "networks"
         assert run("plot", "attention", file, "-o", tmp_path / "last.png", *maps, "--layer", "-2") == 0
         assert "holds 2 networks; the figure shows the first" in capsys.readouterr().out
-        for name in ("timeline.svg", "traces.png", "channels.pdf", "map.png"):
+        for name in ("timeline.svg", "traces.png", "channels.PDF", "map.png"):
             assert (tmp_path / name).stat().st_size > 5000
 
     @pytest.mark.parametrize(
