@@ -242,7 +242,9 @@ def bounds_of(bounded: bool | Sequence[float | None], x: Tensor, mask: Tensor) -
     right = all(end is None or isinstance(end, Real) for end in pair)
     ends = [sign * torch.inf if end is None else end for sign, end in zip((-1, 1), pair, strict=False)]
     if not right or len(ends) != 2 or len(pair) != 2 or not ends[0] < ends[1]:
-        raise ValueError(f"bounded must be True, False or (lower, upper) in order, None for none; got {bounded!r}")
+        raise ValueError(
+            f"bounded must be True, False or a pair (lower, upper) in order, None for none; got {bounded!r}"
+        )
     outside = mask & ((x < ends[0]) | (x > ends[1]))
     if count := int(outside.sum()):
         warn(
