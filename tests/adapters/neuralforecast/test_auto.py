@@ -392,11 +392,6 @@ def test_default_configs_build_models():
     assert AutoMVPA(6, 3, backend="ray").config["n_series"] == 3
 
 
-def test_the_config_function_may_not_need_a_trial():
-    """The host calls it without one, to see which columns are needed."""
-    assert config(MockTrial())["learning_rate"] == "quantized_log"
-
-
 @pytest.mark.slow
 def test_ray(tmp_path, panel, fit, monkeypatch):
     from ray import tune

@@ -71,12 +71,6 @@ def test_another_number_of_series_in_fit_and_predict():
     assert len(forecaster.predict(panel(11))) == 55
 
 
-def test_missing_rows_are_masked():
-    df = panel(2).assign(available_mask=1.0)
-    df.loc[df.index[20:30], ["y", "available_mask"]] = [np.nan, 0.0]
-    assert np.isfinite(fitted(df, h=7).predict().iloc[:, 2]).all()
-
-
 def test_training_changes_the_forecast_and_is_saved(reloaded):
     df = panel(4)
     trained = fitted(df, h=6, max_steps=3, learning_rate=1e-3)
@@ -99,11 +93,6 @@ def test_a_trained_model_from_files_is_trained_on_with_another_number_of_series(
 def test_the_weights_are_small_enough_for_a_wheel():
     folder = resources.files("mvpa_ts.forecasting.pretrained") / "weights" / "base"
     assert sum(len(path.read_bytes()) for path in folder.iterdir()) < 12e6
-
-
-def test_forecasts_of_the_past():
-    forecaster = NeuralForecast(models=[MVPA.from_pretrained("base", h=5, **QUIET)], freq="D")
-    assert len(forecaster.cross_validation(panel(2), n_windows=3, step_size=5)) == 30
 
 
 @pytest.mark.parametrize("loss", [QuantileLoss, HuberQLoss])

@@ -298,12 +298,6 @@ def test_a_detection_that_was_interrupted_is_named(results, tmp_path):
         main(["evaluate", str(tmp_path / "results"), "-o", str(tmp_path / "scores"), "--unannotated", "seizure-free"])
 
 
-def test_a_single_recording_is_counted_in_the_singular(results, tmp_path, capsys):
-    root, _ = results
-    assert run("evaluate", root / "S01_session0", "-o", tmp_path / "scores") == 0
-    assert "1 recording of 1 subject; event" in capsys.readouterr().out
-
-
 def test_a_folder_without_detections(tmp_path, fails):
     fails("holds no complete detection", "evaluate", tmp_path, "-o", tmp_path / "scores")
     fails(f"there is no folder {tmp_path / 'nothere'}", "evaluate", tmp_path / "nothere", "-o", tmp_path / "scores")
