@@ -22,6 +22,17 @@ SMALL = {
     **QUIET,
 }
 
+# Of a small network that classifies.
+SMALL_CLASSIFIER = {
+    "token_channels": 4,
+    "tokens": 16,
+    "positions": 32,
+    "width": 8,
+    "dim": 16,
+    "mlp_dim": 16,
+    "kernel_features": 300,
+}
+
 HORIZON, LOOKBACK, CHANNELS, BATCH = 10, 24, 5, 3
 
 

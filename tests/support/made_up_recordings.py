@@ -39,6 +39,12 @@ def recording(subject: str, seed: int, segments: int = 40, channels: int = 3, re
     )
 
 
+def noise(seconds: float, rate: float = 512.0, channels: int = 3, seed: int = 0, **options: Any) -> Recording:
+    """Noise of 50 µV in channels A1, A2, …"""
+    x = np.random.default_rng(seed).normal(0, 50, (channels, round(seconds * rate)))
+    return Recording.from_array(x, rate, [f"A{number + 1}" for number in range(channels)], "µV", **options)
+
+
 def signal(segments: int = 4, channels: int = 3, batch: int = 2) -> torch.Tensor:
     return torch.randn(batch, channels, segments * 2560, generator=torch.Generator().manual_seed(0))
 

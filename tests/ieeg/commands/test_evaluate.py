@@ -257,8 +257,7 @@ def test_a_run_that_fails_while_writing_is_not_complete(model, tmp_path, monkeyp
         raise OSError("disk full")
 
     monkeypatch.setattr("mvpa_ts.ieeg.detection.detection.write_json", full)
-    with pytest.raises(OSError, match="disk full"):
-        detection.save(tmp_path)
+    refuses(detection.save, "disk full", tmp_path, kind=OSError)
     refuses(read_detection, "not the folder of a complete detection", tmp_path, kind=FileNotFoundError)
 
 

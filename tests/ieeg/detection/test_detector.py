@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from support.made_up_recordings import seeded
+from support.reading import refuses
 
 from mvpa_ts.ieeg import (
     Detector,
@@ -166,8 +167,7 @@ class TestChannels:
         ):
             Detector(small, channels="all").detect(recording)
         assert len(Detector(small).detect(recording).channel_names) == 3
-        with pytest.raises(ValueError, match="Z9"):
-            Detector(small, channels=["Z9"]).detect(recording)
+        refuses(Detector(small, channels=["Z9"]).detect, "Z9", recording)
 
 
 def test_errors(model, recording):
@@ -176,24 +176,19 @@ def test_errors(model, recording):
     for wrong in ([], [0, 1], None, "some"):
         with pytest.raises(ValueError, match="channels must be 'auto', 'all' or a list of names, got "):
             Detector(model, channels=wrong)
-    with pytest.raises(ValueError, match="shorter than one segment"):
-        Detector(model).detect(recording.crop(0, 4.0))
+    refuses(Detector(model).detect, "shorter than one segment", recording.crop(0, 4.0))
 
 
 @pytest.mark.parametrize("sfreq", [256.0, 500.0, 512.1, 1024.0])
 def test_segments_must_be_those_of_the_model(model, recording, sfreq):
     message = f"preprocessing.sfreq must be 512 Hz, so that 5 s are the 2560 samples .* got {sfreq} Hz"
     preprocessing = Preprocessing(sfreq=sfreq, notch=None)
-    with pytest.raises(ValueError, match=message):
-        Detector(model, preprocessing)
+    refuses(Detector, message, model, preprocessing)
     detector = Detector(model)
     detector.preprocessing = preprocessing
-    with pytest.raises(ValueError, match=message):
-        detector.detect(recording)
-    with pytest.raises(ValueError, match=message):
-        StreamingDetector(model, sfreq, ["A1", "A2"], preprocessing)
-    with pytest.raises(ValueError, match=message):
-        embed(model, recording, preprocessing=preprocessing)
+    refuses(detector.detect, message, recording)
+    refuses(StreamingDetector, message, model, sfreq, ["A1", "A2"], preprocessing)
+    refuses(embed, message, model, recording, preprocessing=preprocessing)
 
 
 def test_device_must_be_there(model, monkeypatch):
@@ -248,8 +243,7 @@ class TestStore:
             Detector(other).detect(recording, store=store)
         with pytest.raises(ValueError, match=r"begun with other settings \(preprocessing\)"):
             Detector(model, Preprocessing(notch=60.0)).detect(recording, store=store)
-        with pytest.raises(ValueError, match="recording"):
-            Detector(model).detect(recording.crop(0.0, 80.0), store=store)
+        refuses(Detector(model).detect, "recording", recording.crop(0.0, 80.0), store=store)
 
     def test_another_recording_with_the_same_beginning_is_refused(self, model, recording, tmp_path):
         store = tmp_path / "store"
@@ -312,8 +306,7 @@ class TestNoise:
 
     def test_noise_of_nothing_is_refused(self):
         nothing = Recording.from_array(np.full((2, 5120), np.nan), 512.0, ["A1", "A2"], "µV", name="empty")
-        with pytest.raises(ValueError, match="empty: every sample is missing"):
-            add_noise(nothing, 20.0)
+        refuses(add_noise, "empty: every sample is missing", nothing, 20.0)
 
 
 class TestFigures:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.edf_files import signals_of
-from support.reading import refused, warned
+from support.reading import refused, refuses, warned
 
 from mvpa_ts.ieeg import Recording, Segments, read_recording, simulate_recording
 from mvpa_ts.ieeg.preprocessing.selection import select_channels
@@ -121,11 +121,9 @@ class TestEDF:
             Recording.from_raw(raw_of(volts(1), ["A1"], "misc"))
 
     def test_write_refuses(self, tmp_path):
-        with pytest.raises(ValueError, match=r"must end in \.edf"):
-            write_edf(simulate_recording(duration=30), tmp_path / "x.txt")
+        refuses(write_edf, r"must end in \.edf", simulate_recording(duration=30), tmp_path / "x.txt")
         odd = Recording.from_array(volts() * 1e6, 512.5, list("ABCD"), "µV")
-        with pytest.raises(ValueError, match="sfreq must be a whole number of Hz"):
-            write_edf(odd, tmp_path / "x.edf")
+        refuses(write_edf, "sfreq must be a whole number of Hz", odd, tmp_path / "x.edf")
 
 
 class TestRaw:
