@@ -299,9 +299,9 @@ def test_options_of_the_host_win(url, panel, fit):
     assert len(fitted.models[0].callbacks) == 1
 
 
-def test_save_and_load(reloaded, panel, forecaster):
-    fitted = forecaster(AutoMVPA(6, 3, config=config, num_samples=1, storage=None, loss=MQLoss(level=[80])))
-    fitted.fit(panel(3), val_size=6)
+def test_save_and_load(reloaded, panel, fit):
+    model = AutoMVPA(6, 3, config=config, num_samples=1, storage=None, loss=MQLoss(level=[80]))
+    fitted = fit(model, panel(3), val_size=6)
     assert plots.channels(fitted).axes[0].get_ylabel() == "forecast channel"
     loaded = reloaded(fitted)
     assert type(loaded.models[0]) is MVPA

@@ -171,11 +171,9 @@ class TestChannels:
 
 
 def test_errors(model, recording):
-    with pytest.raises(ValueError, match="a classification head of two classes, it has 0 classes: finetune it first"):
-        Detector(seeded())
+    refuses(Detector, "a classification head of two classes, it has 0 classes: finetune it first", seeded())
     for wrong in ([], [0, 1], None, "some"):
-        with pytest.raises(ValueError, match="channels must be 'auto', 'all' or a list of names, got "):
-            Detector(model, channels=wrong)
+        refuses(Detector, "channels must be 'auto', 'all' or a list of names, got ", model, channels=wrong)
     refuses(Detector(model).detect, "shorter than one segment", recording.crop(0, 4.0))
 
 
@@ -198,13 +196,11 @@ def test_device_must_be_there(model, monkeypatch):
     assert Detector(model, device=torch.device("cpu")).device == torch.device("cpu")
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: None)
     for device in ("cuda", "gpu", "cuda:0", "meta", "", torch.device("cuda")):
-        with pytest.raises(ValueError, match=f"device must be one of cpu on this machine .* got '{device}'"):
-            Detector(model, device=device)
+        refuses(Detector, f"device must be one of cpu on this machine .* got '{device}'", model, device=device)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: Gpu())
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
     assert [checked_device(name).index for name in ("cuda", "cuda:1")] == [None, 1]
-    with pytest.raises(ValueError, match=r"one of cpu, cuda, cuda:0, cuda:1 on this machine .* got 'cuda:2'"):
-        checked_device("cuda:2")
+    refuses(checked_device, r"one of cpu, cuda, cuda:0, cuda:1 on this machine .* got 'cuda:2'", "cuda:2")
 
 
 class TestStore:
@@ -239,8 +235,7 @@ class TestStore:
         again = Detector(model, threshold=0.2, rules="paper").detect(recording, store=store)
         np.testing.assert_array_equal(again.probabilities, first.probabilities)
         other = MVPFormer(model.config)
-        with pytest.raises(ValueError, match=r"begun with other settings \(weights\)"):
-            Detector(other).detect(recording, store=store)
+        refuses(Detector(other).detect, r"begun with other settings \(weights\)", recording, store=store)
         with pytest.raises(ValueError, match=r"begun with other settings \(preprocessing\)"):
             Detector(model, Preprocessing(notch=60.0)).detect(recording, store=store)
         refuses(Detector(model).detect, "recording", recording.crop(0.0, 80.0), store=store)
@@ -251,8 +246,7 @@ class TestStore:
         changed = recording.read(0, recording.num_samples).copy()
         changed[:, 4 * 512 : 60 * 512] *= 3
         other = Recording.from_array(changed, 512.0, recording.channel_names, "µV", name=recording.name)
-        with pytest.raises(ValueError, match=r"begun with other settings \(recording\)"):
-            Detector(model).detect(other, store=store)
+        refuses(Detector(model).detect, r"begun with other settings \(recording\)", other, store=store)
 
     @pytest.mark.parametrize("kept", [0, 3, 8])
     def test_flat_channels_are_known_whatever_the_store_holds(self, model, tmp_path, kept):

@@ -64,8 +64,7 @@ def test_reviews_of_another_recording_are_refused(tmp_path):
     result = review(recording(), EVENTS, edit)
     with pytest.raises(ValueError, match=r"the review is of another recording: it is of S01_session0 \(120 s\)"):
         retrain("demo", [(result, recording(session=1))], tmp_path)
-    with pytest.raises(ValueError, match="of another recording"):
-        retrain("demo", [(result, recording(duration=180.0))], tmp_path)
+    refuses(retrain, "of another recording", "demo", [(result, recording(duration=180.0))], tmp_path)
 
 
 def test_without_the_browser_the_error_says_what_to_do(monkeypatch):

@@ -108,8 +108,7 @@ def test_damage_is_not_taken_for_a_kill(tmp_path):
     path.write_bytes(b"\n".join(lines))
     refuses(ProbabilityStore, "row 3 is damaged", path, SETTINGS, STARTS)
     path.write_bytes(whole)
-    with pytest.raises(ValueError, match="row 1 is damaged or of another recording"):
-        ProbabilityStore(path, SETTINGS, STARTS + 1)
+    refuses(ProbabilityStore, "row 1 is damaged or of another recording", path, SETTINGS, STARTS + 1)
     path.write_text("onset\tduration\n")
     refuses(ProbabilityStore, "not a store of probabilities", path, SETTINGS, STARTS)
 

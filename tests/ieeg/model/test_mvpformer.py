@@ -167,8 +167,7 @@ def test_masks_of_another_shape_are_refused():
     refuses(model.encode, r"token_mask must be a bool tensor of shape \(2, 2, 3\)", x, mask)
     features = model(x, mask)
     for wrong in (mask[0], torch.ones(2, 2, 3, dtype=torch.bool), mask.float()):
-        with pytest.raises(ValueError, match=r"channel_mask must be a bool tensor of shape \(2, 3\)"):
-            model.classify(features, wrong)
+        refuses(model.classify, r"channel_mask must be a bool tensor of shape \(2, 3\)", features, wrong)
 
 
 def test_classification_by_the_most_suspicious_channels():
@@ -180,8 +179,7 @@ def test_classification_by_the_most_suspicious_channels():
     torch.testing.assert_close(logits[0, 1] - logits[0, 0], odds[[0, 2]].mean().log())
     assert logits[1].isfinite().all()
     torch.testing.assert_close(model.classify(features)[0].softmax(0)[1], odds.mean() / (1 + odds.mean()))
-    with pytest.raises(ValueError, match="pooling='logsumexp' needs num_classes 2"):
-        mvpformer_tiny(num_classes=3, pooling="logsumexp")
+    refuses(mvpformer_tiny, "pooling='logsumexp' needs num_classes 2", num_classes=3, pooling="logsumexp")
 
 
 def test_predict_next_is_the_prediction_of_the_features():

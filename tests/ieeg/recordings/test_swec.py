@@ -191,8 +191,7 @@ def test_damaged_samples(folder):
     content = bytearray(path.read_bytes())
     content[place : place + 16] = bytes(16)  # the header of the compressed chunk
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"ID04_part_3\.h5 cannot be read at samples \[0, 3072\)"):
-        recording.read(24 * 512, 30 * 512)
+    refuses(recording.read, r"ID04_part_3\.h5 cannot be read at samples \[0, 3072\)", 24 * 512, 30 * 512)
 
 
 def test_not_this_layout(tmp_path):
