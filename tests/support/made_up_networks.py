@@ -73,6 +73,15 @@ def series(rows: int = 40, channels: int = 2, features: int = 0, ahead: int = 0,
     return Series(values, generator.normal(size=(rows + ahead, features)) if features else None)
 
 
+def autoregressive(length: int, count: int, memory: float = 0.97, seed: int = 0) -> np.ndarray:
+    """AR(1) of unit variance, [length, count]."""
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(length + 200, count))
+    for step in range(1, len(x)):
+        x[step] = memory * x[step - 1] + np.sqrt(1 - memory**2) * x[step]
+    return x[200:]
+
+
 def identity(channels: int) -> Scaling:
     return Scaling(np.zeros(channels), np.ones(channels))
 

@@ -229,14 +229,6 @@ def test_subclasses_are_saved_and_loaded(tiny, panel, fit, reloaded):
     assert not issubclass(MODEL_FILENAME_DICT["nhits"], MVPA)
 
 
-def test_training_goes_on_after_loading(reloaded, tiny, panel, fit):
-    fitted = fit(tiny(training={"weight_averaging": 0.5}), panel(4))
-    loaded = reloaded(fitted)
-    before = loaded.predict()["MVPA"]
-    loaded.fit(panel(4))
-    assert not np.allclose(before, loaded.predict()["MVPA"], rtol=1e-6)
-
-
 @pytest.mark.parametrize("monitor", ["ptl/val_loss", "valid_loss", "train_loss"])
 def test_early_stopping(monitor, tiny, panel, forecaster):
     model = tiny(

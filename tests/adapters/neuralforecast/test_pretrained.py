@@ -65,12 +65,6 @@ def test_the_season_is_that_of_freq_unless_it_is_told(reloaded):
             fitted(df, h=5, season=season)
 
 
-def test_another_number_of_series_in_fit_and_predict():
-    forecaster = fitted(panel(3), h=5)
-    forecaster.fit(panel(6))
-    assert len(forecaster.predict(panel(11))) == 55
-
-
 def test_training_changes_the_forecast_and_is_saved(reloaded):
     df = panel(4)
     trained = fitted(df, h=6, max_steps=3, learning_rate=1e-3)

@@ -233,15 +233,6 @@ def test_a_table_without_a_column_of_onsets(tmp_path, heading):
         read_events(tmp_path / "x_events.tsv")
 
 
-def test_events_tables(table):
-    heading = "onset\tduration\teventType\tconfidence\tchannels\tdateTime\trecordingDuration"
-    rows = "12.5\t30\tsz_foc_ia\tn/a\tn/a\t2016-11-06 13:43:04\t3600.00", "0\t3600\tbckg\tn/a\tn/a\tn/a\t3600.00"
-    assert seizures_from_events(read_events(table(*rows, heading=heading)), 3600) == [(12.5, 42.5)]
-    assert seizures_from_events(read_events(table("1\tn/a\tsz start", "9\tn/a\tsz end")), 3600) == [(1.0, 9.0)]
-    with pytest.raises(ValueError, match=r"x_events.tsv, line 2, a seizure: onset must be a number of seconds or n/a$"):
-        read_events(table("one\t2\tsz"))
-
-
 def test_only_seizures_need_numbers(table):
     rows = ["n/a\t5\tartefact", "soon\t5\tartefact", "3\tlong\tartefact", "7\tn/a\tspike", "10\t20\tsz", "4"]
     path = table(*rows)
@@ -257,6 +248,7 @@ def test_only_seizures_need_numbers(table):
         ("nan\t20\tsz", "an onset in seconds is needed, got n/a"),
         ("\t20\tsz", "an onset in seconds is needed, got n/a"),
         ("inf\t20\tsz", "onset must be a number of seconds or n/a"),
+        ("one\t20\tsz", "onset must be a number of seconds or n/a"),
         ("10\tlong\tsz", "duration must be a number of seconds or n/a"),
         ("10,5\t20\tsz", "onset must be a number of seconds or n/a, got 10,5: write ten and a half seconds as 10.5"),
     ],

@@ -167,12 +167,6 @@ class TestRaw:
         assert recording.seizures == ((3.0, 5.0),)
         assert recording.metadata["start"] == "2020-01-02T00:00:03+00:00"
 
-    def test_wrong_unit_warns_and_can_be_said(self):
-        raw = raw_of(volts(2) * 1e6, ["A1", "A2"])  # microvolts taken for volts
-        with pytest.warns(UserWarning, match="is the unit right"):
-            Recording.from_raw(raw)
-        assert Recording.from_raw(raw, unit="µV").read(0, 999).std() == pytest.approx(50, rel=0.1)
-
 
 class TestFIF:
     def test_reads_lazily(self, tmp_path):
