@@ -10,11 +10,12 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 
-from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+from mvpa_ts.ieeg import MVPFormer, Preprocessing, mvpformer_tiny
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.recordings.recording import Recording
 
 SMALL: dict[str, Any] = {"dim": 16, "mlp_dim": 24, "num_layers": 1, "num_classes": 2, "context": 4}
+PLAIN = Preprocessing(band=None, notch=None, reference=None)
 WITHOUT_DROPOUT: dict[str, Any] = {"dim": 16, "mlp_dim": 24, "context": 4, "dropout": 0.0}
 
 
@@ -53,6 +54,14 @@ def seeded(**changes: Any) -> MVPFormer:
     """A tiny MVPFormer with these changes, the same each time."""
     torch.manual_seed(0)
     return MVPFormer(mvpformer_tiny(**changes)).eval()
+
+
+def decided(**changes: Any) -> MVPFormer:
+    """The same with a larger head, so that probabilities differ and a wrong context shows."""
+    model = seeded(**changes)
+    with torch.no_grad():
+        model.head.weight.mul_(20)
+    return model
 
 
 def enlarged(**changes: Any) -> MVPFormer:

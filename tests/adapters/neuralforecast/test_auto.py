@@ -210,9 +210,8 @@ def test_trial_of_a_killed_search_is_drawn_again(url, panel, forecaster, monkeyp
     monkeypatch.setattr(search_module, "GRACE", 2)
 
     def search(space: Callable) -> Any:
-        return forecaster(AutoMVPA(6, 3, config=space, num_samples=3, storage=url, study_name="mine")).fit(
-            panel(3), val_size=6
-        )
+        model = AutoMVPA(6, 3, config=space, num_samples=3, storage=url, study_name="mine")
+        return forecaster(model).fit(panel(3), val_size=6)
 
     worker = multiprocessing.get_context("fork").Process(target=killed_in_its_second_trial, args=(url, search))
     worker.start()

@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from neuralforecast import NeuralForecast
 from neuralforecast.models import NHITS
@@ -18,8 +19,7 @@ def test_every_series_is_forecast_at_its_level(count, library, tiny, panel, relo
     frame = panel(count, rows=40, names=[f"s{i:03d}" for i in range(count)])
     freq: Any = "h"
     if library == "polars":
-        polars = pytest.importorskip("polars")
-        frame, freq = polars.from_pandas(frame), "1h"
+        frame, freq = pl.from_pandas(frame), "1h"
     model = tiny(count, max_steps=1, network={"per_channel": ["vectors"] if count == 64 else []})
     fitted = fit(model, frame, freq, val_size=6)
     forecast = fitted.predict()
@@ -37,8 +37,7 @@ def test_the_printed_lines_fill_gaps_for_all_models(library, tiny, panel):
     frame = frame[(frame["unique_id"] != "s01") | ((row != 30) & (row < 57))]
     other = NHITS(h=6, input_size=12, max_steps=2, scaler_type="standard", **QUIET)
     if library == "polars":
-        polars = pytest.importorskip("polars")
-        filled = fill_gaps(polars.from_pandas(frame), freq="1h", end="global")
+        filled = fill_gaps(pl.from_pandas(frame), freq="1h", end="global")
         filled = filled.with_columns(available_mask=filled["y"].is_not_null().cast(float), y=filled["y"].fill_null(0.0))
     else:
         filled = fill_gaps(frame, freq="h", end="global")

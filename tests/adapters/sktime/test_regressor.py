@@ -101,9 +101,8 @@ def test_bad_input_is_named():
 
 def test_needs_a_network(tmp_path):
     X, y = waves(8)
-    regressor = MVPARegressor(**{**SMALL_PANEL, "max_steps": 1}).fit(
-        X, np.stack([y, -y], axis=1)
-    )  # one for each column
+    # One network for each column.
+    regressor = MVPARegressor(**{**SMALL_PANEL, "max_steps": 1}).fit(X, np.stack([y, -y], axis=1))
     for method, argument in (("embed", X), ("to_files", tmp_path)):
         with pytest.raises(ValueError, match=f"{method} needs a regressor that was fitted on one column y: this one"):
             getattr(regressor, method)(argument)

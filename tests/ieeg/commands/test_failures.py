@@ -26,10 +26,6 @@ def named(samples: np.ndarray, names: list[str], name: str = "x") -> Recording:
     return Recording.from_array(samples, 512.0, names, "µV", name=name, subject=name)
 
 
-def noise(channels: int = 3, seconds: float = 30.0) -> np.ndarray:
-    return np.random.default_rng(0).normal(0, 50, (channels, int(seconds * 512)))
-
-
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -170,7 +166,7 @@ class TestText:
 
     def test_in_every_figure_of_a_detection(self, model, tmp_path):
         detection = Detector(model, channels="all", rules="none", threshold=0.0).detect(
-            named(noise(), [*self.NAMES], name=r"a$\frac$")
+            named(np.random.default_rng(0).normal(0, 50, (3, 30 * 512)), [*self.NAMES], name=r"a$\frac$")
         )
         detection.save(tmp_path)
         assert (tmp_path / REPORT).read_text().count("data:image/png") >= 3

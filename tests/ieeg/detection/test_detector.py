@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
-from support.made_up_recordings import seeded
+from support.made_up_recordings import decided, seeded
 from support.reading import refuses
 
 from mvpa_ts.ieeg import (
@@ -28,11 +28,7 @@ from mvpa_ts.ieeg.recordings.noise import add_noise
 
 @pytest.fixture(scope="module")
 def model():
-    made = seeded(num_classes=2, context=6, amplitude="none")
-    # Larger weights, so that probabilities differ and a wrong context shows.
-    with torch.no_grad():
-        made.head.weight.mul_(20)
-    return made
+    return decided(num_classes=2, context=6, amplitude="none")
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.made_up_recordings import enlarged, noise
+from support.made_up_recordings import PLAIN, enlarged, noise
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvpa_ts.ieeg import MVPFormer, Preprocessing, embed, generate
+from mvpa_ts.ieeg import MVPFormer, embed, generate
 from mvpa_ts.ieeg.model.generation import nearest_segments, roll_out
 
 C = 3
-PLAIN = Preprocessing(band=None, notch=None, reference=None)
 
 
 def make_model(**changes: Any) -> MVPFormer:

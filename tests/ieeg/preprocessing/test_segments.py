@@ -6,13 +6,11 @@ import warnings
 
 import numpy as np
 import pytest
-from support.made_up_recordings import noise
+from support.made_up_recordings import PLAIN, noise
 from support.reading import refuses
 
 from mvpa_ts.ieeg import Preprocessing, Recording, Segments
 from mvpa_ts.ieeg.preprocessing.selection import with_channels
-
-PLAIN = Preprocessing(band=None, notch=None, reference=None)
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,15 @@ import multiprocessing
 import numpy as np
 import pytest
 import torch
-from support.made_up_recordings import noise
+from support.made_up_recordings import PLAIN, noise
 from support.reading import refuses
 from torch.utils.data import DataLoader
 
-from mvpa_ts.ieeg import Preprocessing, Recording, Segments
+from mvpa_ts.ieeg import Recording, Segments
 from mvpa_ts.ieeg.detection.features import TrainingFeatures
 from mvpa_ts.ieeg.simulation.writing import write_swec
 from mvpa_ts.ieeg.training import spans as windows_module
 from mvpa_ts.ieeg.training.spans import Span, SpanDataset, collate, cover, unfold_windows
-
-PLAIN = Preprocessing(band=None, notch=None, reference=None)
 
 
 def make(seconds: float, channels: int = 3, subject: str = "S01", seizures=()) -> Recording:
