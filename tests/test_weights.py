@@ -164,11 +164,6 @@ def test_a_failed_write_leaves_the_older_model_whole(folder):
     MVPFormer.from_pretrained(folder)
 
 
-def test_saving_over_an_older_model(folder):
-    seeded(num_layers=1).save_pretrained(folder)
-    assert MVPFormer.from_pretrained(folder).config.num_layers == 1
-
-
 def test_hub_upload_sends_both_files(folder, monkeypatch, tmp_path):
     sent: dict[str, Any] = {}
 

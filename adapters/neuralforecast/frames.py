@@ -17,8 +17,8 @@ from pandas.api.types import is_numeric_dtype
 from utilsforecast import processing
 from utilsforecast.compat import DataFrame
 
-from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.dates import in_one_unit
+from mvpa_ts.adapters.neuralforecast.training import as_trained, asked_levels, levels_of
 from mvpa_ts.adapters.options import check_memory, check_whole, meant, temporarily, unchanged_if_refused
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.forecasting.quantiles import quantiles_at
@@ -223,12 +223,12 @@ def checked_call(call: Callable[..., Any], host: Any, *args: Any, **options: Any
         check_memory(sizes[0], given[sizes[0]], len(ids) * (ahead if sizes[0] == "h" else 100 * host.h))
     # A cross-validation that fits anew asks `predict`, one that does not asks its models for nothing.
     own_quantiles = given.get("refit") or call.__name__ in ("simulate", "explain")
-    levels = {} if own_quantiles else losses.asked_levels(given.get("level"), given.get("quantiles"))
+    levels = {} if own_quantiles else asked_levels(given.get("level"), given.get("quantiles"))
     answers = list(_answers(host, levels, handed_on="refit" not in signature.parameters)) if levels else []
     # It takes rows and scalers first, which `predict` would read.
     with ExitStack() as kept, unchanged_if_refused(host), temporarily(host, categories_before=host.categorical_vocab_):
         for model in filter(_is_own, host.models):
-            kept.enter_context(losses.as_trained(model.loss))
+            kept.enter_context(as_trained(model.loss))
         table = call(*bound.args, **bound.kwargs)
         if call.__name__ == "cross_validation":
             table = _without_masked_targets(host, table, given.get("df"))
@@ -285,7 +285,7 @@ def _answers(
     for model in host.models:
         columns = [next(names) for _ in model.loss.output_names]
         stem = columns[0].removesuffix(model.loss.output_names[0])
-        trained = losses.levels(model.loss)
+        trained = levels_of(model.loss)
         if not _is_own(model) or (trained is None and (handed_on or {*asked} <= {*model.loss.output_names})):
             continue
         if trained is None:

@@ -29,10 +29,10 @@ from torch.nn import functional as F
 from utilsforecast.compat import pl_DataFrame, pl_Series
 from utilsforecast.processing import sort
 
-from mvpa_ts.adapters.neuralforecast import dates, losses
+from mvpa_ts.adapters.neuralforecast import dates
 from mvpa_ts.adapters.neuralforecast.dates import FrameIndex
 from mvpa_ts.adapters.neuralforecast.frames import checked_call, of_this_package
-from mvpa_ts.adapters.neuralforecast.training import HostTraining
+from mvpa_ts.adapters.neuralforecast.training import HostTraining, count_location_scale
 from mvpa_ts.adapters.options import temporarily
 from mvpa_ts.checks import listed, warn
 from mvpa_ts.files import read_config, writing_alone
@@ -156,7 +156,7 @@ class HostOverrides(BaseModel):
 
     def _get_loc_scale(self, y_idx: int, add_channel_dim: bool = False) -> tuple[Tensor, Tensor]:
         location, scale = super()._get_loc_scale(y_idx, add_channel_dim)
-        return losses.count_location_scale(self.loss, location, scale) if self._anchors_counts else (location, scale)
+        return count_location_scale(self.loss, location, scale) if self._anchors_counts else (location, scale)
 
     def _inv_normalization(self, y_hat: Tensor, y_idx: int) -> Tensor:
         if not self.loss.is_distribution_output:

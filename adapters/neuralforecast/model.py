@@ -18,10 +18,17 @@ from neuralforecast.core import MODEL_FILENAME_DICT
 from neuralforecast.losses.pytorch import MAE, MSE, RMSE, TukeyLoss
 from torch import Tensor, nn
 
-from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.base_model import FittedSeries, PanelModel, PanelView, arguments_of, inputs_of
 from mvpa_ts.adapters.neuralforecast.panel import Panel, whole_positions
-from mvpa_ts.adapters.neuralforecast.training import HostTraining
+from mvpa_ts.adapters.neuralforecast.training import (
+    HostTraining,
+    flattened,
+    is_central,
+    levels_of,
+    location_outputs,
+    scaled_by_host,
+    sorted_quantiles,
+)
 from mvpa_ts.adapters.options import MOVED, Group, check_objects, check_whole, forecasting_config, meant, refuse_fields
 from mvpa_ts.checks import check_choices, check_flags, warn
 from mvpa_ts.forecasting.network import ForecastingNetwork
@@ -244,7 +251,7 @@ class MVPA(PanelModel):
         options = NETWORK.checked(network)
         settings = training_of(training, learning_rate)
         loss = MAE() if loss is None else loss
-        host_scales = exclude_insample_y or losses.scaled_by_host(loss)
+        host_scales = exclude_insample_y or scaled_by_host(loss)
         scaler = scaler_type or ("standard" if host_scales else "identity")
         check_choices(SimpleNamespace(scaler_type=scaler), scaler_type=_SCALERS)
         if host_scales or scaler != "identity":
@@ -290,11 +297,11 @@ class MVPA(PanelModel):
         self._scales_features = self._own_units and scaler_type is None
         self._reads_units = config.normalise and self._own_units
         with OwnRandomState(random_seed):
-            self.network = ForecastingNetwork(config, losses.location_outputs(self.loss))
-        if (levels := losses.levels(self.loss)) is not None:
+            self.network = ForecastingNetwork(config, location_outputs(self.loss))
+        if (levels := levels_of(self.loss)) is not None:
             start_in_order(self.network.linear, levels.sort().values)
         # Parameters of a distribution are no levels: at 30 times the rate they ran away.
-        linear_ratio = 1.0 if losses.scaled_by_host(self.loss) else LINEAR_RATE
+        linear_ratio = 1.0 if scaled_by_host(self.loss) else LINEAR_RATE
         self._training = HostTraining(settings, linear_ratio=linear_ratio)
 
     @staticmethod
@@ -339,9 +346,9 @@ class MVPA(PanelModel):
             future = torch.cat([future[..., :column], future[..., column + 1 :]], dim=-1)
         static = None if static is None else static[view.order]
         output = self.network(x, observed, phase=phase, historic=historic, future=future, static=static, **view.inputs)
-        output = losses.sorted_quantiles(output[:, :, view.order.argsort()], self.loss)
+        output = sorted_quantiles(output[:, :, view.order.argsort()], self.loss)
         self._training.note_forecast(output if self.training else None)
-        return losses.flattened(output, self.loss)
+        return flattened(output, self.loss)
 
     def to_onnx(self, path: str | Path) -> None:
         """Write the trained network as ONNX, for windows of `input_size` rows of the series of the last fit.
@@ -358,7 +365,7 @@ class MVPA(PanelModel):
         """
         if self.futr_exog_list or self.hist_exog_list or self.stat_exog_list:
             raise ValueError("exogenous columns cannot be read from ONNX: fit a model without any")
-        if not self._own_units or (losses.levels(self.loss) is None and self.loss.outputsize_multiplier > 1):
+        if not self._own_units or (levels_of(self.loss) is None and self.loss.outputsize_multiplier > 1):
             raise ValueError(
                 "ONNX takes a loss of points or quantiles and no scaler_type, got "
                 f"{type(self.loss).__name__} and windows that {'the network' if self._own_units else 'the host'} "
@@ -429,7 +436,7 @@ class MVPA(PanelModel):
             self._training.mixing_share = mixing_share(windows)
         if regressions is not None:
             regressions.start(ordered)
-            if self.network.fitted is not None and self._reads_units and losses.is_central(self.loss):
+            if self.network.fitted is not None and self._reads_units and is_central(self.loss):
                 self._windows = replace(ordered, channel_inputs={**view.inputs, **ordered.channel_inputs})
         start_in_closed_form(self.network, ordered, settings)
 

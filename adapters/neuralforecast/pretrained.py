@@ -14,11 +14,10 @@ from neuralforecast.losses.pytorch import MAE, MSE, RMSE, HuberQLoss, IQLoss, Qu
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mvpa_ts.adapters.neuralforecast import losses
 from mvpa_ts.adapters.neuralforecast.base_model import PanelModel, arguments_of, inputs_of
 from mvpa_ts.adapters.neuralforecast.model import MVPA, NETWORK, RENAMED, check_names, check_schedule, training_of
 from mvpa_ts.adapters.neuralforecast.panel import Panel
-from mvpa_ts.adapters.neuralforecast.training import HostTraining
+from mvpa_ts.adapters.neuralforecast.training import HostTraining, flattened, levels_of, scaled_by_host
 from mvpa_ts.adapters.options import check_whole, temporarily
 from mvpa_ts.checks import check_flags
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
@@ -175,7 +174,7 @@ class PretrainedMVPA(PanelModel):
         output = quantiles[..., self._columns][:, :, view.order.argsort()]
         output = output.mean(3, keepdim=True) if self._mean else output
         self._training.note_forecast(output if self.training else None)
-        return losses.flattened(output, self.loss)
+        return flattened(output, self.loss)
 
     def _cat_emb_dim(self, name: str) -> int:
         return self.categorical_cardinalities[name]
@@ -261,12 +260,12 @@ def _refuse(options: Mapping[str, Any]) -> None:
 
 def _levels(loss: nn.Module) -> tuple[float, ...] | None:
     """Quantiles that a loss of the host wants, in its order; of a point those of mean or median; None for others."""
-    if (levels := losses.levels(loss)) is not None:
+    if (levels := levels_of(loss)) is not None:
         return tuple(round(float(level), 6) for level in levels)
     if isinstance(loss, IQLoss):  # a quantile that is drawn anew
         return None
     if isinstance(loss, (QuantileLoss, HuberQLoss)):
         return (float(loss.q),)
-    if losses.scaled_by_host(loss) or loss.outputsize_multiplier != 1:
+    if scaled_by_host(loss) or loss.outputsize_multiplier != 1:
         return None
     return _OF_MEAN if isinstance(loss, (MSE, RMSE)) else (0.5,)  # squares ask for the mean

@@ -32,7 +32,7 @@ import torch
 from harness.attention.grids import measure_grids
 from harness.command_line import script_parser
 from harness.processes import answer, status
-from harness.study import grid
+from harness.study import grid, paragraphs
 from harness.tables import hardware, results_folder, write_record
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -257,9 +257,8 @@ def peak_memory(implementation: str, T: int, C: int) -> dict[str, Any]:
 
 def markdown(machines: list[dict[str, Any]]) -> str:
     """The results of each machine as tables."""
-    lines = [
+    parts: list[str | list[str]] = [
         "# MVPA on a CPU",
-        "",
         f"{machines[0]['setting']}. Ratios are medians over turns, to causal scaled_dot_product_attention (SDPA) on "
         "the same tokens. They depend on the library that torch gives the products of SDPA to: so there is a table for "
         'each machine, and columns "oneDNN" are SDPA under the setting that gives them to oneDNN, where it stays in '
@@ -267,23 +266,18 @@ def markdown(machines: list[dict[str, Any]]) -> str:
     ]
     for results in machines:
         machine = results["hardware"]
-        lines += [
-            "",
+        parts += [
             f"## {machine['cpu']} ({machine['capability']})",
-            "",
             f"{machine['threads']} thread(s), torch {machine['torch']}; load average at the start "
             f"{machine['load_average_at_start']} on {machine['cores']} cores (other work makes times long). "
             f"Products of a forward call at T = C = 50: "
             + "; ".join(f"{name} {which}" for name, which in results["libraries"].items())
             + ".",
-            "",
-            *against_sdpa(results["sizes"]),
+            against_sdpa(results["sizes"]),
             *implementation_table(results.get("implementations", [])),
-            "",
             f"Peak memory of forward and backward in a fresh process, inputs and gradients included, under a limit of "
             f"{LIMIT_GIB:g} GiB of address space:",
-            "",
-            *grid(
+            grid(
                 ["T", "C", "implementation", "GiB"],
                 (
                     [row["T"], row["C"], row["implementation"], f"out of memory (one tensor of weights is "
@@ -292,7 +286,7 @@ def markdown(machines: list[dict[str, Any]]) -> str:
                 ),
             ),
         ]  # fmt: skip
-    return "\n".join(lines) + "\n"
+    return paragraphs(*parts)
 
 
 def against_sdpa(rows: list[dict[str, Any]]) -> list[str]:
@@ -316,7 +310,7 @@ def ratios(row: dict[str, Any], name: str) -> tuple[float, float]:
     return ratio, ratio / min(1.0, row.get(f"{name}_sdpa_onednn_ratio", 1.0))
 
 
-def implementation_table(rows: list[dict[str, Any]]) -> list[str]:
+def implementation_table(rows: list[dict[str, Any]]) -> list[str | list[str]]:
     """All that `impl` can be on a CPU."""
     if not rows:
         return []
@@ -328,7 +322,7 @@ def implementation_table(rows: list[dict[str, Any]]) -> list[str]:
         table.append([*(row[size] for size in "BTCHd"), *times, " = ".join(row["auto"])])
     heads = [*"BTCHd", f"forward: {first}", *others, f"forward + backward: {first}", *others, "auto"]
     lead = 'What `impl` can be, in ms, batch B, H heads of d, and which of them `impl="auto"` takes:'
-    return ["", lead, "", *grid(heads, table)]
+    return [lead, grid(heads, table)]
 
 
 if __name__ == "__main__":

@@ -34,8 +34,7 @@ SEEDS = (0, 1, 2)
 
 def main() -> None:
     """Compute, fit, print and write."""
-    parser = script_parser(__doc__, "fewer segments and channels, written elsewhere")
-    quick = parser.parse_args().quick
+    quick = script_parser(__doc__, "fewer segments and channels, written elsewhere").parse_args().quick
     torch.set_num_threads(1)
     T, C, d = (4, 3, 4) if quick else (6, 5, 12)
     rows = [

@@ -29,7 +29,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # the harness
 import torch
 from harness.command_line import script_parser
 from harness.processes import answer, status
-from harness.study import grid
+from harness.study import grid, paragraphs
 from harness.tables import hardware, results_folder, write_record
 from torch import Tensor, nn
 
@@ -192,29 +192,6 @@ def markdown(results: dict[str, Any]) -> str:
     """The results as two tables."""
     memory = results["memory"]
     first = results["attention"][0]
-    lines = [
-        "# Many channels",
-        "",
-        f"{results['hardware']}; one thread. `experiments/attention/many_channels.py`.",
-        "",
-        f"## The attention: forward and backward, T = {SEGMENTS}, batch 1, {HEADS} heads of {HEAD_DIM}, {ROWS} rows of "
-        "channel keys",
-        "",
-        *grid(
-            ["channels", f"channel window {WINDOW}, ms", f"over that of {first['channels']}",
-             "content of all channels, ms"],
-            ([row["channels"], f"{row['window_ms']:.0f}", f"{row['window_ms'] / first['window_ms']:.2f}",
-              f"{row['all_ms']:.0f}"] for row in results["attention"]),
-        ),
-        "",
-        f"{memory['channels']} channels with the window: {memory['seconds']:.1f} s, peak memory "
-        f"{memory['peak_gib']:.2f} GiB.",
-        "",
-        f"## A training step: {BATCH} windows, look-back {LOOKBACK}, horizon {HORIZON}",
-        "",
-        f"Seconds of the processor and peak memory in GiB; – where it would need more than {LIMIT_GIB:.0f} GiB.",
-        "",
-    ]  # fmt: skip
     table = []
     for C in dict.fromkeys(row["channels"] for row in results["networks"]):
         rows = {row["network"]: row for row in results["networks"] if row["channels"] == C}
@@ -226,7 +203,23 @@ def markdown(results: dict[str, Any]) -> str:
                 text = f"{row['seconds']:.2f} s, {row['peak_gib']:.2f}"
             cells.append(text)
         table.append([C, *cells])
-    return "\n".join([*lines, *grid(["channels", *NETWORKS], table)]) + "\n"
+    return paragraphs(
+        "# Many channels",
+        f"{results['hardware']}; one thread. `experiments/attention/many_channels.py`.",
+        f"## The attention: forward and backward, T = {SEGMENTS}, batch 1, {HEADS} heads of {HEAD_DIM}, {ROWS} rows of "
+        "channel keys",
+        grid(
+            ["channels", f"channel window {WINDOW}, ms", f"over that of {first['channels']}",
+             "content of all channels, ms"],
+            ([row["channels"], f"{row['window_ms']:.0f}", f"{row['window_ms'] / first['window_ms']:.2f}",
+              f"{row['all_ms']:.0f}"] for row in results["attention"]),
+        ),
+        f"{memory['channels']} channels with the window: {memory['seconds']:.1f} s, peak memory "
+        f"{memory['peak_gib']:.2f} GiB.",
+        f"## A training step: {BATCH} windows, look-back {LOOKBACK}, horizon {HORIZON}",
+        f"Seconds of the processor and peak memory in GiB; – where it would need more than {LIMIT_GIB:.0f} GiB.",
+        grid(["channels", *NETWORKS], table),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -34,8 +34,7 @@ ENDS = range(LOOKBACK, LOOKBACK + 8 * 40, 40)  # of the windows that are average
 
 def main() -> None:
     """Train, explain, write the table, the page and the figure."""
-    parser = script_parser(__doc__, "a few steps, written to a temporary folder")
-    quick = parser.parse_args().quick
+    quick = script_parser(__doc__, "a few steps, written to a temporary folder").parse_args().quick
     torch.set_num_threads(1)
     silence()
     attributions = explained(quick=quick)

@@ -26,7 +26,7 @@ from harness.command_line import script_parser
 from harness.forecasting.zero_shot_models import FREQUENCIES
 from harness.forecasting.zero_shot_sets import CONTEXT, SETS, EvaluationSet
 from harness.quiet import QUIET, silence
-from harness.study import Study, grid
+from harness.study import Study, grid, paragraphs
 from harness.tables import machines
 
 NAIVE, THETA, PRETRAINED, AVERAGE = "seasonal naive", "Theta", "MVPA, pretrained", "mean of both MVPA"
@@ -161,16 +161,13 @@ def markdown(rows: pd.DataFrame) -> str:
     titles = rows["model"].where(rows["steps"] == 0, rows["model"] + ", " + rows["steps"].astype(str) + " steps")
     mase = rows.assign(title=titles).pivot_table(index="panel", columns="title", values="mase", sort=False)
     columns = [name for name in names if name in mase]
-    lines = [
-        "# Small panels with nothing set",
-        "",
+    lead = (
         "Made by `experiments/forecasting/short_runs.py`, through `NeuralForecast`, trained once on the rows before "
         "the first origin, at most 5120: MASE, means over all origins, one seed. Season, horizon and origins are those "
         "of [the pretrained forecaster's sets](pretrained.md), look-back two horizons. Set are horizon, look-back, "
         "number of series and steps. Theta is that of statsmodels. On the second group other designs of MVPA were "
-        "tried; the first was looked at ten times.",
-        "",
-    ]
+        "tried; the first was looked at ten times."
+    )
     table = []
     for group, panels in (("first group", PANELS), ("second group", DEVELOPMENT)):
         errors = mase.reindex([name for name in panels if name in mase.index])[columns]
@@ -181,8 +178,8 @@ def markdown(rows: pd.DataFrame) -> str:
         ratios = np.exp(np.log(errors.div(errors[NAIVE], axis=0)).mean(skipna=False))
         means = ["–" if np.isnan(value) else f"**{value:.3f}**" for value in ratios]
         table.append([f"**{group}: over the last season's, geometric mean**", *means])
-    lines += grid(["panel (season, horizon, origins)", *columns], table)
-    return "\n".join([*lines, "", machines(rows)]) + "\n"
+    errors_of = grid(["panel (season, horizon, origins)", *columns], table)
+    return paragraphs("# Small panels with nothing set", lead, errors_of, machines(rows))
 
 
 if __name__ == "__main__":

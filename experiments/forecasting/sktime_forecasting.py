@@ -22,7 +22,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # the harness
 import numpy as np
 import pandas as pd
 from harness.command_line import script_parser
-from harness.study import Study, grid, spread
+from harness.study import Study, grid, paragraphs, spread
 from harness.tables import machines
 from sktime.datasets import load_airline, load_longley
 
@@ -131,17 +131,14 @@ def run_one(case: Case, horizon: int, model: str, seed: int, quick: bool) -> dic
 
 def report(rows: pd.DataFrame) -> str:
     """The page: one table, means over seeds."""
-    lines = [
-        "# MVPAForecaster with its defaults",
-        "",
+    lead = (
         "Made by `experiments/forecasting/sktime_forecasting.py`, through sktime's interface. ETTh1: MAE and MSE in "
         "units of the train rows' standard deviation, every window of the test part, fitted once on the rows before "
         "it. The others: mean absolute percentage error of the last windows, fitted anew before each. Made-up sales "
         "are a season, five times a covariate, and noise of 1.6 % that nothing forecasts. Seasonal naive repeats the "
         "last period (24 hours, 12 months; for Longley's yearly rows the last value). Mean over seeds, "
-        "± standard deviation.",
-        "",
-    ]
+        "± standard deviation."
+    )
     table = []
     for (case, horizon), part in rows.groupby(["case", "horizon"], sort=False):
         forecaster, naive = part[part["model"] == "MVPAForecaster"], part[part["model"] == "seasonal naive"]
@@ -158,8 +155,8 @@ def report(rows: pd.DataFrame) -> str:
         covered = [f"{100 * forecaster[f'coverage_{coverage}'].mean():.0f} %" for coverage in COVERAGES]
         table.append([case, horizon, forecaster["windows"].iloc[0], len(forecaster), *errors, *covered])
     shares = [f"in {100 * coverage:.0f} % interval" for coverage in COVERAGES]
-    lines += grid(["case", "horizon", "windows", "seeds", "MVPAForecaster", "seasonal naive", *shares], table)
-    return "\n".join([*lines, "", machines(rows)]) + "\n"
+    heads = ["case", "horizon", "windows", "seeds", "MVPAForecaster", "seasonal naive", *shares]
+    return paragraphs("# MVPAForecaster with its defaults", lead, grid(heads, table), machines(rows))
 
 
 def main() -> None:

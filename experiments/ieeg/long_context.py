@@ -26,8 +26,7 @@ from mvpa_ts.ieeg.constants import SEGMENT_SAMPLES
 
 def main() -> None:
     """Run, check that the output is finite, and write."""
-    parser = script_parser(__doc__, "the tiny model on a small window, written elsewhere")
-    quick = parser.parse_args().quick
+    quick = script_parser(__doc__, "the tiny model on a small window, written elsewhere").parse_args().quick
     torch.set_num_threads(1)
     torch.manual_seed(0)
     config, T, C = (mvpformer_tiny(), 6, 5) if quick else (mvpformer_s(), 100, 101)

@@ -38,10 +38,9 @@ from harness.detection.baselines import INSTALLED, short_name
 from harness.detection.pipeline import Study
 from harness.detection.settings import Cohort, Configuration, Effort
 from harness.detection.simulated import QUICK, SIMULATED, simulated_swec, write_nejedly
-from harness.tables import append_row, hardware, read_rows, results_folder
+from harness.tables import append_row, hardware, read_rows, results_folder, write_page
 
 from mvpa_ts.checks import grouped
-from mvpa_ts.files import write_text
 from mvpa_ts.ieeg import read_recording
 from mvpa_ts.ieeg.datasets.cohort import PAPER_TEST, PAPER_TRAIN
 from mvpa_ts.ieeg.datasets.nejedly import DATA_SETS
@@ -142,9 +141,7 @@ def main() -> None:
     for path, made in ((table, report), (others, interictal.markdown)):
         rows = read_rows(path)
         if not rows.empty:
-            text = made(rows, chosen)
-            write_text(path.with_suffix(".md"), text)
-            print(text)
+            write_page(path, made(rows, chosen))
 
 
 def missing(configuration: Configuration, cohort: Cohort) -> str:

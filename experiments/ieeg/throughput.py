@@ -127,11 +127,6 @@ def plain(folder: Path, *, fresh: bool = False) -> int:
     return windows
 
 
-def one_by_one(folder: Path) -> int:
-    """One segment after the other, with masks."""
-    return sum(1 for _ in Segments(read_recording(folder)))
-
-
 def batches(folder: Path, length: int, window: int = 1) -> int:
     """Collated spans through a DataLoader, overlapping so that all windows are in one of them."""
     loader = DataLoader(SpanDataset([Segments(read_recording(folder))], length, window), collate_fn=collate)
@@ -141,7 +136,7 @@ def batches(folder: Path, length: int, window: int = 1) -> int:
 READERS: dict[str, Callable[[Path], int]] = {
     "plain sequential read, whole chunks into the same memory": plain,
     "plain sequential read, whole chunks as arrays": partial(plain, fresh=True),
-    "segments one by one": one_by_one,
+    "segments one by one": lambda folder: sum(1 for _ in Segments(read_recording(folder))),
     "batches, spans of 36 segments side by side": partial(batches, length=36),
     "batches, spans of 144 segments side by side": partial(batches, length=144),
     "batches, windows of 25 at stride 1, spans of 144": partial(batches, length=144, window=25),

@@ -38,7 +38,7 @@ import torch
 from harness.command_line import script_parser
 from harness.detection.decoding import CHANNEL_COUNTS, channel_sweep, decode, rank_by_decoding, trial_features
 from harness.detection.simulated import pretrained_on_simulated
-from harness.detection.training import Training, finetune_on_trials
+from harness.detection.training import Training, finetune_on_trials, trial_item
 from harness.paper import tables as paper
 from harness.tables import hardware, read_rows, results_folder
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
@@ -118,7 +118,8 @@ def main() -> None:
                 probes = channel_sweep(features, labels, split, CHANNEL_COUNTS)
                 if probes[-1].channels < features.shape[1]:
                     probes.append(decode(features, labels, split))
-                rows += [{**known, "channels": scores.channels, **_scores(scores)} for scores in probes]
+                kept = ("channels", "roc_auc", "balanced_accuracy", "trials")
+                rows += [known | {name: getattr(scores, name) for name in kept} for scores in probes]
                 continue
             ranked = rank_by_decoding(features, labels, split)
             counts = sorted({min(count, len(ranked)) for count in CHANNEL_COUNTS})
@@ -206,16 +207,7 @@ class _Trials(Dataset[dict[str, Any]]):
         return len(self.labels)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        signal = torch.from_numpy(self.signals[index])
-        return {
-            "signal": signal,
-            "token_mask": torch.ones(1, len(signal), dtype=torch.bool),
-            "ictal": torch.tensor([bool(self.labels[index])]),
-            "subject": "",
-            "recording": "",
-            "start": 0.0,
-            "segment_samples": signal.shape[1],
-        }
+        return trial_item(self.signals[index], bool(self.labels[index]))
 
 
 def finetuned_scores(
@@ -234,11 +226,6 @@ def finetuned_scores(
         "balanced_accuracy": float(balanced_accuracy_score(truth, decision > 0)),
         "trials": len(truth),
     }
-
-
-def _scores(scores: Any) -> dict[str, Any]:
-    names = ("roc_auc", "balanced_accuracy", "trials")
-    return {name: getattr(scores, name) for name in names}
 
 
 def report(rows: list[dict[str, Any]], *, simulated: bool) -> str:

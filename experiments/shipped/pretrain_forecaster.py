@@ -28,6 +28,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import torch
+from harness.command_line import script_parser
 from harness.forecasting.panels import Panels, RealPanels, made_up
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -307,8 +308,7 @@ def save(path: Path, network: BaseForecaster, optimizer: torch.optim.Optimizer, 
 
 def parse_arguments() -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a few steps, in a temporary folder")
+    parser = script_parser(__doc__, "a few steps, in a temporary folder")
     parser.add_argument("--size", choices=sorted(SIZES), default="base")
     parser.add_argument("--steps", type=int, default=60_000)
     parser.add_argument("--series", type=int, default=64, help="series in a batch")

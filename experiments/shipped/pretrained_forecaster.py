@@ -24,6 +24,7 @@ import math
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ from harness.forecasting.zero_shot_models import MODELS, NAIVE, PRETRAINED
 from harness.forecasting.zero_shot_report import draw, markdown
 from harness.forecasting.zero_shot_sets import CONTEXT, SETS, windows
 from harness.quiet import silence
-from harness.tables import RESULTS, append_row, hardware, read_rows, write_page
+from harness.study import Study
+from harness.tables import RESULTS, hardware
 
 from mvpa_ts.files import write_text
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
@@ -56,24 +58,21 @@ def main() -> None:
     if arguments.quick:
         table, arguments.sets = Path(tempfile.mkdtemp()) / "pretrained.csv", ["shampoo", "lynx"]
         arguments.models = [NAIVE, PRETRAINED]
-    rows = read_rows(table)
-    done = set() if rows.empty else set(rows[["model", "set"]].itertuples(index=False, name=None))
-    for name in arguments.sets:
-        for model in arguments.models:
-            if (model, name) not in done and not arguments.report:
-                row = run(model, name, arguments.base)
-                append_row(table, row)
-                print(f"{name}, {model}: MASE {row['mase']:.3f}, {row['seconds']:.1f} s", flush=True)
     used = table.with_suffix(".json")
     if arguments.use:
         write_text(used, json.dumps(use(), indent=2) + "\n")
     if arguments.figure:
         draw(table.with_suffix(".png"), {name: MODELS[name](arguments.base) for name in (NAIVE, PRETRAINED)})
-    report = markdown(read_rows(table), json.loads(used.read_text()) if used.is_file() else {})
-    write_page(table, report)
+
+    def page(rows: pd.DataFrame) -> str:
+        return markdown(rows, json.loads(used.read_text()) if used.is_file() else {})
+
+    study = Study("forecasting", "pretrained", ["model", "set"], page, table=table)
+    cases = [] if arguments.report else [(model, name) for name in arguments.sets for model in arguments.models]
+    study.run(cases, partial(run, base=arguments.base))
 
 
-def run(model: str, name: str, base: str) -> dict[str, Any]:
+def run(model: str, name: str, *, base: str) -> dict[str, Any]:
     """Forecast every origin of a set with one model; one row."""
     of = SETS[name]
     forecast = MODELS[model](base)
@@ -94,15 +93,12 @@ def run(model: str, name: str, base: str) -> dict[str, Any]:
         inside.append(((truth >= quantiles[..., 0]) & (truth <= quantiles[..., -1]))[known])
         errors.append(error[known])
     return {
-        "model": model,
-        "set": name,
         "mase": float(np.mean(np.concatenate(scaled))),
         "quantile_loss": float(sum(losses) / sum(sizes)),
         "mae": float(np.mean(np.concatenate(errors))),
         "coverage": float(np.mean(np.concatenate(inside))),
         "forecasts": len(errors),
         "seconds": time.process_time() - begun,
-        "hardware": hardware("cpu"),
     }
 
 

@@ -27,6 +27,7 @@ from harness.forecasting.models import FEWER, HORIZONS, MODELS, SEARCHED
 from harness.forecasting.report import CITED, CITED_FREE, average
 from harness.forecasting.zero_shot_sets import SETS
 from harness.paper import tables as paper
+from harness.study import grid, paragraphs, spread
 from harness.tables import RESULTS, machines, read_rows
 
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS
@@ -173,30 +174,20 @@ def without_sets(page: Path) -> str:
 def forecasting_summary(rows: pd.DataFrame) -> str:
     """Averages of the models that were run at every horizon of a dataset, above what was published."""
     datasets = [name for name in FORECASTING_DATASETS if name in set(rows["dataset"])]
-    lines = [f"| test MSE / MAE, average of horizons {', '.join(map(str, HORIZONS))} | " + " | ".join(datasets) + " |"]
-    lines.append("|---|" + "---|" * len(datasets))
+    table = []
     for model in [*MODELS[: MODELS.index("MVPA")], CHOSEN, *MODELS[MODELS.index("MVPA") :]]:
         if model == FEWER:  # in the row of what validation data choose
             continue
         names = CHOSEN_ROWS if model == CHOSEN else dict.fromkeys(datasets, model)
         cells = [average(rows[(rows["model"] == names[name]) & (rows["dataset"] == name)]) for name in datasets]
         if any(cells):
-            lines.append(f"| {model} | {' | '.join(cell or '–' for cell in cells)} |")
-    for source, averages in paper.forecasting_averages().items():
-        lines.append(f"| *{source}, paper* | {' | '.join(averages[dataset] for dataset in datasets)} |")
-    lines += [
-        f"| *{source}* | {' | '.join(cells[dataset] for dataset in datasets)} |" for source, cells in CITED.items()
-    ]
+            table.append([model, *(cell or "–" for cell in cells)])
+    cited = {f"{source}, paper": averages for source, averages in paper.forecasting_averages().items()} | CITED
+    table += [[f"*{source}*", *(averages[dataset] for dataset in datasets)] for source, averages in cited.items()]
     shown = rows[rows["model"].isin(MODELS)]
     seeds = sorted(shown.groupby("model")["seed"].nunique().unique())
     counted = f"{seeds[0]} seed(s)" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
-    lines += [
-        "",
-        "Look-back 96, scaled units. Every window of the test set counts. "
-        f"{counted}. {machines(shown)} Rows in italics are those of papers and their authors; we did not run them.",
-        "",
-        f"Compare others with the row **{CHOSEN}**.",
-        "",
+    reading = [
         "- ETTh2 and Weather: the best settings of a search with Optuna on the validation part. "
         "The bounds of Weather's forecasts come from blocked cross-validation.",
         "- ETTh1: the winner of the same search, with fewer epochs. Blocked cross-validation chose fewer, after the "
@@ -207,33 +198,34 @@ def forecasting_summary(rows: pd.DataFrame) -> str:
         f"- {tested_summary(rows, datasets)}",
         "- Peers minimise squared errors and see no calendar, as published. MVPA minimises absolute errors and "
         "knows the hour of the day. Peers with *cycle, absolute errors* in their name have both.",
-        "",
-        *free_lookback(datasets),
-        "",
     ]
-    return "\n".join(lines)
+    return paragraphs(
+        grid([f"test MSE / MAE, average of horizons {', '.join(map(str, HORIZONS))}", *datasets], table),
+        "Look-back 96, scaled units. Every window of the test set counts. "
+        f"{counted}. {machines(shown)} Rows in italics are those of papers and their authors; we did not run them.",
+        f"Compare others with the row **{CHOSEN}**.",
+        reading,
+        *free_lookback(datasets),
+    )
 
 
-def free_lookback(datasets: list[str]) -> list[str]:
-    """A table of MVPA at the look-back whose validation error is lowest, and of others whose look-back is free."""
+def free_lookback(datasets: list[str]) -> tuple[list[str], str]:
+    """A table of MVPA at the look-back whose validation error is lowest and of others, and how to read it."""
     tables = [read_rows(RESULTS / "forecasting" / f"forecasting{name}.csv") for name in ("", "_336", "_720")]
     rows = pd.concat(tables)
     rows = rows[rows["model"] == "MVPA"]
     errors = rows.groupby(["dataset", "lookback"])["validation_mse"].mean()
-    best = {name: errors[name].idxmin() for name in datasets}
-    cells = [average(rows[(rows["dataset"] == name) & (rows["lookback"] == best[name])]) for name in datasets]
-    return [
-        f"| look-back free | {' | '.join(datasets)} |",
-        "|---|" + "---|" * len(datasets),
-        f"| MVPA | {' | '.join(f'{cell} ({best[name]})' for name, cell in zip(datasets, cells, strict=True))} |",
-        *(f"| *{source}* | {' | '.join(cited[name] for name in datasets)} |" for source, cited in CITED_FREE.items()),
-        "",
+    lowest = {name: errors[name].idxmin() for name in datasets}
+    chosen = {name: rows[(rows["dataset"] == name) & (rows["lookback"] == lowest[name])] for name in datasets}
+    table = [["MVPA", *(f"{average(runs)} ({lowest[name]})" for name, runs in chosen.items())]]
+    table += [[f"*{source}*", *(cited[name] for name in datasets)] for source, cited in CITED_FREE.items()]
+    return grid(["look-back free", *datasets], table), (
         "Average over the horizons, MSE / MAE and in brackets the steps; of others the MSE. MVPA was run at "
         f"{', '.join(map(str, sorted(set(rows['lookback']))))} steps (Weather not at 720), and the lowest validation "
         "error decides. Test errors of other settings were known when these were picked. The numbers of others are "
         "quoted at second hand. AMD's are a rerun: a public list of its authors' has .407, .351 and .222. Who printed "
-        "the other two was not found.",
-    ]
+        "the other two was not found."
+    )
 
 
 def tested_summary(rows: pd.DataFrame, datasets: list[str]) -> str:
@@ -251,24 +243,21 @@ def classification_summary(rows: pd.DataFrame) -> str:
         return ""
     rows = rows[rows["model"].isin(["MVPA", *(name for name in CLASSIFIERS if name not in COMPONENTS)])]
     datasets = [name for name in CLASSIFICATION_SETS if name in set(rows["dataset"])]
-    lines = ["| test accuracy % | " + " | ".join(datasets) + " |", "|---|" + "---|" * len(datasets)]
+    table = []
     for model in [name for name in CLASSIFIERS if name in set(rows["model"])]:
         found = [rows[(rows["model"] == model) & (rows["dataset"] == dataset)]["accuracy"] for dataset in datasets]
-        lines.append(f"| {model} | {' | '.join(accuracy_cell(values) for values in found)} |")
+        table.append([model, *map(accuracy_cell, found)])
         for path, column in PATHS.items() if model == "MVPA" and "attention_accuracy" in rows else ():
             by_set = [rows[(rows["model"] == model) & (rows["dataset"] == name)] for name in datasets]
-            lines.append(f"| {path} | {' | '.join(accuracy_cell(values[column].dropna()) for values in by_set)} |")
-    lines += cited_rows(datasets)
+            table.append([path, *(accuracy_cell(values[column].dropna()) for values in by_set)])
     seeds = rows[rows["model"] == "MVPA"].groupby("dataset")["seed"].nunique()
-    lines += [
-        "",
+    return paragraphs(
+        grid(["test accuracy %", *datasets], table) + cited_rows(datasets),
         "Trained on the archive's TRAIN files and tested once on its TEST files. All sets have one configuration, "
         f"which was chosen on held-out folds of TRAIN. MVPA: {seeds.min()} seed(s) or more, ± standard deviation. MVPA "
         "changes its series at random and is the mean of two networks; the other models have neither. "
         f"{machines(rows)} Rows in italics are printed in the paper; we did not run them.",
-        "",
-    ]
-    return "\n".join(lines)
+    )
 
 
 def detection_summary(rows: pd.DataFrame) -> str:
@@ -283,22 +272,14 @@ def detection_summary(rows: pd.DataFrame) -> str:
         "kappa_episodic": "kappa, post-processed",
         "kappa": "kappa, raw",
     }
-    lines = [f"| simulated, unseen subjects | {' | '.join(columns.values())} |", "|---|" + "---|" * len(columns)]
-    for name, runs in rows.groupby("row", sort=False):
-        spread = runs[[*columns]].std()
-        cells = [
-            f"{runs[column].mean():.2f}" + (f" ± {spread[column]:.2f}" if len(runs) > 1 else "") for column in columns
-        ]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+    table = [[name, *(spread(runs[column], 2) for column in columns)] for name, runs in rows.groupby("row", sort=False)]
     first, seeds = rows.iloc[0], rows.groupby("row")["seed"].nunique().max()
-    lines += [
-        "",
+    return paragraphs(
+        grid(["simulated, unseen subjects", *columns.values()], table),
         f"{first['subjects']} subjects, {first['hours']:.0f} h, {first['seizures']} seizures; SzCORE's rules. "
         f"Thresholds were chosen on validation subjects. {seeds} seed(s), ± standard deviation "
         f"({', '.join(rows['hardware'].unique())}).",
-        "",
-    ]
-    return "\n".join(lines)
+    )
 
 
 def step_summary(step: dict[str, Any]) -> str:

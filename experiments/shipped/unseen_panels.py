@@ -11,7 +11,6 @@ median forecast is scored, mean square error. Arms switch parts of the same netw
 
 from __future__ import annotations
 
-import argparse
 import copy
 import csv
 import os
@@ -30,6 +29,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from harness.command_line import script_parser
 from harness.figures import style
 from harness.structure.tasks import DELAY, MEMORY, NOISE, _source, _wave, leaders
 from torch import Tensor
@@ -164,12 +164,6 @@ def failing(seed: int) -> Windows:
     return drawn._replace(past=past, future=future, floor=None)
 
 
-def random_leaders(seed: int) -> Windows:
-    """Four of eight channels follow random ones by 12 to 32 steps, in any order."""
-    values = leaders(seed)["test"].values.numpy()
-    return cut(values, 24, 30)
-
-
 def sea_level(latitude: float, months: int) -> Windows:
     """Sea level along a latitude, its season and trend removed, from 240 months: the error of one month ahead."""
     stored = np.load(Path(os.environ["MVPA_TS_DATA"]) / "sea_level" / "sea_level_1deg.npz")
@@ -227,7 +221,7 @@ TASKS: dict[str, Callable[[int], Windows]] = {
     "wave, irregular places": irregular,
     "wave over a plane": plane,
     "changing wave": changing,
-    "leaders, random": random_leaders,
+    "leaders, random": lambda seed: cut(leaders(seed)["test"].values.numpy(), 24, 30),
     "failing sensors": failing,
     "decoys": lambda seed: decoys(seed, season=False),
     "decoys, equal seasons": lambda seed: decoys(seed, season=True),
@@ -404,8 +398,7 @@ def draw(table: Path, latitude: float = 15.6) -> None:
 
 def main() -> None:
     """Score all tasks."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two tasks, one seed; write nothing")
+    parser = script_parser(__doc__, "two tasks, one seed; write nothing")
     parser.add_argument("--figure", action="store_true", help="forecast nothing, draw the sea level")
     parser.add_argument("--model", default="base")
     parser.add_argument("--seeds", type=int, default=3)

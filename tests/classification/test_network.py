@@ -5,25 +5,16 @@ import math
 import numpy as np
 import pytest
 import torch
+from support.made_up_networks import SMALL_CLASSIFIER
 from torch import Tensor
 
 from mvpa_ts.classification.network import ClassificationConfig, ClassificationNetwork
-
-SIZES = {
-    "token_channels": 4,
-    "tokens": 24,
-    "positions": 40,
-    "width": 8,
-    "dim": 16,
-    "mlp_dim": 16,
-    "kernel_features": 500,
-}
 
 
 def make(num_channels: int = 3, length: int = 50, **changes: object) -> ClassificationNetwork:
     """A small network whose kernel path is fitted, so that both paths matter."""
     torch.manual_seed(0)
-    config = ClassificationConfig(num_channels, 4, length, **{**SIZES, **changes})  # type: ignore[arg-type]
+    config = ClassificationConfig(num_channels, 4, length, **{**SMALL_CLASSIFIER, **changes})  # type: ignore[arg-type]
     network = ClassificationNetwork(config).eval()
     if network.kernels is not None:
         x, labels = torch.randn(20, length, num_channels), torch.arange(20) % 4

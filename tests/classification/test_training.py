@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from support.made_up_networks import damage
+from support.made_up_networks import SMALL_CLASSIFIER, damage
 from torch import Tensor, nn
 
 from mvpa_ts.classification import (
@@ -20,15 +20,6 @@ from mvpa_ts.classification.loop import Part, train_network
 from mvpa_ts.classification.panel import Scaler
 from mvpa_ts.classification.training import kernel_share, stratified_split
 
-SMALL = {
-    "token_channels": 4,
-    "tokens": 16,
-    "positions": 32,
-    "width": 8,
-    "dim": 16,
-    "mlp_dim": 16,
-    "kernel_features": 300,
-}
 QUICK = ClassificationTraining(steps=6, evaluate_every=3, kernel_copies=1)
 
 
@@ -45,7 +36,7 @@ def panel(n: int = 24, num_classes: int = 3, seed: int = 0) -> tuple[list[np.nda
 
 
 def config(series: list[np.ndarray], num_classes: int = 3) -> ClassificationConfig:
-    return ClassificationConfig(len(series[0]), num_classes, max(one.shape[1] for one in series), **SMALL)  # type: ignore[arg-type]
+    return ClassificationConfig(len(series[0]), num_classes, max(one.shape[1] for one in series), **SMALL_CLASSIFIER)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -3,20 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from support.made_up_networks import autoregressive
 
 from mvpa_ts.forecasting.pretrained import load_base
 from mvpa_ts.forecasting.pretrained.direct_regression import FREE, HALF_CERTAIN, MEANS, PENALTY, direct_regression
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
-
-
-def autoregressive(length: int, series: int, memory: float = 0.97, seed: int = 0) -> np.ndarray:
-    """AR(1) of unit variance, [length, series]."""
-    generator = np.random.default_rng(seed)
-    x = generator.normal(size=(length + 200, series))
-    for step in range(1, len(x)):
-        x[step] = memory * x[step - 1] + np.sqrt(1 - memory**2) * x[step]
-    return x[200:]
 
 
 def plain(x: np.ndarray, horizon: int) -> tuple[np.ndarray, np.ndarray]:

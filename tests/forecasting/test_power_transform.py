@@ -3,18 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from support.made_up_networks import autoregressive
 
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.pretrained.power_transform import POWERS, PowerTransform
 
 
-def autoregressive(length: int, series: int, seed: int = 0) -> torch.Tensor:
+def remembering(length: int, series: int, seed: int = 0) -> torch.Tensor:
     """AR(.9) of unit variance, [1, length, series]."""
-    generator = np.random.default_rng(seed)
-    x = generator.normal(size=(length + 100, series))
-    for step in range(1, len(x)):
-        x[step] = 0.9 * x[step - 1] + np.sqrt(1 - 0.81) * x[step]
-    return torch.from_numpy(x[None, 100:]).float()
+    return torch.from_numpy(autoregressive(length, series, 0.9, seed)[None]).float()
 
 
 @pytest.mark.parametrize("name", ["base", "small"])
@@ -22,7 +19,7 @@ def test_far_ahead_a_lognormal_series_has_its_own_quantiles(name):
     """The median is exp(0), where the mean is exp(1/2); nine of ten lie below exp(1.28), 99 % below exp(2.33)."""
     levels = (0.01, 0.1, 0.5, 0.9, 0.99)
     forecasts = [
-        forecast_quantiles(load_base(name), autoregressive(400, 8, seed).exp(), horizon=60, levels=levels)
+        forecast_quantiles(load_base(name), remembering(400, 8, seed).exp(), horizon=60, levels=levels)
         for seed in range(6)
     ]
     lowest, low, middle, high, highest = torch.stack(forecasts)[:, 0, 30:].median(1).values.log().mean((0, 1)).tolist()
@@ -47,7 +44,7 @@ def test_what_is_even_or_changes_its_sign_stays(length):
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
 def test_roots_are_undone_at_any_scale(sign, scale):
-    x = sign * scale * autoregressive(200, 6).mul(1.5).exp()
+    x = sign * scale * remembering(200, 6).mul(1.5).exp()
     x[0, ::9, 0] = 0.0
     transform = PowerTransform.fitted(x, torch.ones_like(x, dtype=torch.bool))
     assert set(transform.exponent[0].tolist()) <= set(POWERS[1:])
@@ -57,7 +54,7 @@ def test_roots_are_undone_at_any_scale(sign, scale):
 def test_quantiles_of_few_sales_stay_near_what_was_sold():
     """Two of three days have none. The fourth root made 99 % quantiles of up to 18 times the highest value."""
     generator = np.random.default_rng(5)
-    sales = generator.poisson(np.exp(autoregressive(200, 64).numpy() - 1.0)).astype("float32")
+    sales = generator.poisson(np.exp(remembering(200, 64).numpy() - 1.0)).astype("float32")
     x = torch.from_numpy(sales)
     highest = forecast_quantiles(load_base(), x, horizon=24, levels=(0.99,))[..., 0].amax(1)
     assert (highest < 4 * x.amax(1)).all()
@@ -74,7 +71,7 @@ def test_what_lies_on_one_side_of_zero_is_forecast_there(sign):
 
 
 def test_what_is_stored_where_nothing_was_observed_does_not_matter():
-    x = autoregressive(300, 5).exp()
+    x = remembering(300, 5).exp()
     mask = torch.from_numpy(np.random.default_rng(2).random((1, 300, 5)) < 0.7)
     chosen = [PowerTransform.fitted(x.masked_fill(~mask, other), mask) for other in (0.0, 1e6, torch.nan)]
     for transform in chosen[1:]:
@@ -87,7 +84,7 @@ def test_a_promotion_of_skewed_sales_is_a_share_of_them():
     generator = np.random.default_rng(3)
     promoted = (generator.random((214, 6)) < 0.2).astype("float32")
     promoted[200:] = np.arange(14)[:, None] % 2
-    level = autoregressive(214, 6, seed=4)[0].numpy()
+    level = remembering(214, 6, seed=4)[0].numpy()
     level[150:] = 1.4
     sales = np.exp(level + generator.normal(0, 0.1, level.shape)) * (1 + promoted)
     x, future = (torch.from_numpy(rows[None].astype("float32")) for rows in (sales[:200], promoted))

@@ -22,6 +22,17 @@ SMALL = {
     **QUIET,
 }
 
+# Of a small network that classifies.
+SMALL_CLASSIFIER = {
+    "token_channels": 4,
+    "tokens": 16,
+    "positions": 32,
+    "width": 8,
+    "dim": 16,
+    "mlp_dim": 16,
+    "kernel_features": 300,
+}
+
 HORIZON, LOOKBACK, CHANNELS, BATCH = 10, 24, 5, 3
 
 
@@ -60,6 +71,15 @@ def series(rows: int = 40, channels: int = 2, features: int = 0, ahead: int = 0,
     generator = np.random.default_rng(seed)
     values = np.sin(np.arange(rows)[:, None] / 3 + np.arange(channels)) + 0.05 * generator.normal(size=(rows, channels))
     return Series(values, generator.normal(size=(rows + ahead, features)) if features else None)
+
+
+def autoregressive(length: int, count: int, memory: float = 0.97, seed: int = 0) -> np.ndarray:
+    """AR(1) of unit variance, [length, count]."""
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(length + 200, count))
+    for step in range(1, len(x)):
+        x[step] = memory * x[step - 1] + np.sqrt(1 - memory**2) * x[step]
+    return x[200:]
 
 
 def identity(channels: int) -> Scaling:

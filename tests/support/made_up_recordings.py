@@ -10,11 +10,12 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 
-from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
+from mvpa_ts.ieeg import MVPFormer, Preprocessing, mvpformer_tiny
 from mvpa_ts.ieeg.commands.main import main
 from mvpa_ts.ieeg.recordings.recording import Recording
 
 SMALL: dict[str, Any] = {"dim": 16, "mlp_dim": 24, "num_layers": 1, "num_classes": 2, "context": 4}
+PLAIN = Preprocessing(band=None, notch=None, reference=None)
 WITHOUT_DROPOUT: dict[str, Any] = {"dim": 16, "mlp_dim": 24, "context": 4, "dropout": 0.0}
 
 
@@ -39,6 +40,12 @@ def recording(subject: str, seed: int, segments: int = 40, channels: int = 3, re
     )
 
 
+def noise(seconds: float, rate: float = 512.0, channels: int = 3, seed: int = 0, **options: Any) -> Recording:
+    """Noise of 50 µV in channels A1, A2, …"""
+    x = np.random.default_rng(seed).normal(0, 50, (channels, round(seconds * rate)))
+    return Recording.from_array(x, rate, [f"A{number + 1}" for number in range(channels)], "µV", **options)
+
+
 def signal(segments: int = 4, channels: int = 3, batch: int = 2) -> torch.Tensor:
     return torch.randn(batch, channels, segments * 2560, generator=torch.Generator().manual_seed(0))
 
@@ -47,6 +54,14 @@ def seeded(**changes: Any) -> MVPFormer:
     """A tiny MVPFormer with these changes, the same each time."""
     torch.manual_seed(0)
     return MVPFormer(mvpformer_tiny(**changes)).eval()
+
+
+def decided(**changes: Any) -> MVPFormer:
+    """The same with a larger head, so that probabilities differ and a wrong context shows."""
+    model = seeded(**changes)
+    with torch.no_grad():
+        model.head.weight.mul_(20)
+    return model
 
 
 def enlarged(**changes: Any) -> MVPFormer:

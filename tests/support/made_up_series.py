@@ -13,6 +13,13 @@ SMALL: dict[str, Any] = {
     "random_state": 0,
 }  # fmt: skip
 
+# Of a classifier or a regressor of panels.
+SMALL_PANEL: dict[str, Any] = {
+    "dim": 8, "num_layers": 1, "max_steps": 6, "kernel_features": 84, "random_state": 0,
+    "network": {"num_heads": 2, "mlp_dim": 8, "width": 8, "conv_layers": 1, "tokens": 8},
+    "training": {"evaluate_every": 2},
+}  # fmt: skip
+
 
 def changed(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Parameters with some others; what is changed within `network` and `training` leaves the rest of them."""

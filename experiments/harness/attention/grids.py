@@ -24,7 +24,7 @@ import torch
 from harness.attention.peers import Case, contenders
 from harness.paper import tables as paper
 from harness.processes import status
-from harness.study import grid
+from harness.study import grid, paragraphs
 from harness.tables import hardware, write_page
 
 from mvpa_ts.files import write_text
@@ -89,10 +89,9 @@ def markdown(record: dict[str, Any]) -> str:
     """One table for each grid, and how much each grows beside the paper's."""
     cells = list(record["cells"].values())
     sizes = sorted({cell["T"] for cell in cells})
-    lines = [
+    parts: list[str | list[str]] = [
         "Forward pass of one attention, batch 1, float32, 12 heads of 64, content of MVPA within 10 segments: "
-        "milliseconds of processor time / GiB of peak memory, inputs included.",
-        "",
+        "milliseconds of processor time / GiB of peak memory, inputs included."
     ]
     for name in GRIDS:
         of_name = {(cell["T"], cell["C"]): cell for cell in cells if cell["name"] == name}
@@ -100,13 +99,12 @@ def markdown(record: dict[str, Any]) -> str:
         for T in sizes:
             row = [of_name.get((T, C)) for C in sizes]
             table.append([T, *("–" if cell is None else f"{cell['ms']:.3g} / {cell['GiB']:.3f}" for cell in row)])
-        lines += [f"**{name}**", "", *grid(["T \\ C", *sizes], table), ""]
-    lines += [
+        parts += [f"**{name}**", grid(["T \\ C", *sizes], table)]
+    parts.append(
         "How many times longer T = C = 50 takes than T = C = 20 (6.25 times the tokens, 39 times the pairs), and how "
         "many times more memory; the paper's from its tables (batch 64, bfloat16, A100; it prints µs where its sizes "
-        "say ms):",
-        "",
-    ]
+        "say ms):"
+    )
     table = []
     for name, (file, _) in GRIDS.items():
         of_name = {(cell["T"], cell["C"]): cell for cell in cells if cell["name"] == name}
@@ -116,5 +114,5 @@ def markdown(record: dict[str, Any]) -> str:
             theirs = printed.loc[(50, 50)] / printed.loc[(20, 20)]
             ratios = large["ms"] / small["ms"], theirs["ms"], large["GiB"] / small["GiB"], theirs["GB"]
             table.append([name, *(f"{ratio:.1f}" for ratio in ratios)])
-    lines += grid(["", "time, here", "time, the paper", "memory, here", "memory, the paper"], table)
-    return "\n".join([*lines, "", f"Measured on {record['machine']}, beside other work.", ""])
+    ratios_of = grid(["", "time, here", "time, the paper", "memory, here", "memory, the paper"], table)
+    return paragraphs(*parts, ratios_of, f"Measured on {record['machine']}, beside other work.")

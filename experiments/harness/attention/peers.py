@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from typing import ClassVar
@@ -80,11 +80,11 @@ def contenders(case: Case) -> dict[str, Attend]:
         "MVPA separable": mvpa("separable"),
         "MVPA reference": mvpa("reference"),
         "MVPA FlexAttention": FlexMVPA(case),
-        "flash SDPA causal": lambda x: _flash(x, causal=True),
-        "cuDNN SDPA causal": _cudnn,
+        "flash SDPA causal": lambda x: _fused(x, SDPBackend.FLASH_ATTENTION),
+        "cuDNN SDPA causal": lambda x: _fused(x, SDPBackend.CUDNN_ATTENTION),
         "FlashAttention-3 causal": lambda x: _flash_package(x, "flash_attn_interface"),
         "FlashAttention-4 causal": lambda x: _flash_package(x, "flash_attn.cute"),
-        "flash SDPA": lambda x: _flash(x, causal=False),
+        "flash SDPA": lambda x: _fused(x, SDPBackend.FLASH_ATTENTION, causal=False),
         "softmax attention": _softmax_attention,
         "Nyströmformer": _nystromformer,
     }
@@ -113,21 +113,12 @@ def _repeated(x: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     return query, key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
 
 
-def _flash(x: dict[str, Tensor], causal: bool) -> Tensor:
+def _fused(x: dict[str, Tensor], backend: SDPBackend, *, causal: bool = True) -> Tensor:
     query, key, value = tokens_first(x)
     grouped = query.shape[1] != key.shape[1]
-    if query.device.type == "cpu":
+    of_choice = query.device.type == "cpu" and backend is SDPBackend.FLASH_ATTENTION
+    with nullcontext() if of_choice else sdpa_kernel(backend):
         return scaled_dot_product_attention(query, key, value, is_causal=causal, enable_gqa=grouped)
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        return scaled_dot_product_attention(query, key, value, is_causal=causal, enable_gqa=grouped)
-
-
-def _cudnn(x: dict[str, Tensor]) -> Tensor:
-    query, key, value = tokens_first(x)
-    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-        return scaled_dot_product_attention(
-            query, key, value, is_causal=True, enable_gqa=query.shape[1] != key.shape[1]
-        )
 
 
 def _flash_package(x: dict[str, Tensor], module: str) -> Tensor:

@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 import torch
 from harness.detection.baselines import short_name
+from harness.detection.paper_rows import line
 from harness.detection.pipeline import Study
 from harness.detection.settings import Configuration
-from harness.detection.training import finetune_on_trials
+from harness.detection.training import finetune_on_trials, trial_item
 from harness.paper import tables as paper
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -54,16 +55,7 @@ class NejedlyDataset(Dataset[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         """See `SpanDataset.__getitem__`."""
         segment = self.segments[index]
-        signal = read_nejedly(segment)
-        return {
-            "signal": torch.from_numpy(signal),
-            "token_mask": torch.ones(1, 1, dtype=torch.bool),
-            "ictal": torch.tensor([segment.pathological]),
-            "subject": segment.patient,
-            "recording": segment.segment_id,
-            "start": 0.0,
-            "segment_samples": signal.shape[1],
-        }
+        return trial_item(read_nejedly(segment), segment.pathological, segment.patient, segment.segment_id)
 
 
 def first_patients(
@@ -84,14 +76,14 @@ def run(study: Study, configuration: Configuration, folders: Sequence[Path]) -> 
     A patient without pathology has no sensitivity, one with nothing else no specificity; they are left out of that
     average. Columns that end in "pooled" are over all segments.
     """
-    there = _there(folders)
-    if not there or not configuration.groups() - {configuration.test} <= set(study.cohort.groups):
+    at_hand = [folder for folder in folders if folder.is_dir()]
+    if not at_hand or not configuration.groups() - {configuration.test} <= set(study.cohort.groups):
         return None
     base = study.base(configuration)
     # Segments of one channel and 3 s need no second process, and the paper states none for them.
     alone = Study(study.cohort, replace(study.effort, devices=1), study.folder, study.seed)
     row: dict[str, Any] = {"row": configuration.row, "configuration": configuration.name, "seed": study.seed}
-    for folder in there:
+    for folder in at_hand:
         train, test = first_patients(nejedly_segments(folder))
         place = study.folder / "interictal" / f"{configuration.name}-{folder.name}-{study.seed}"
         training = replace(alone.training(configuration, "finetuning", place), windows=1)
@@ -108,13 +100,13 @@ def run(study: Study, configuration: Configuration, folders: Sequence[Path]) -> 
 def baseline(name: str, folders: Sequence[Path]) -> dict[str, Any] | None:
     """The row of a baseline; it has no seed."""
     row: dict[str, Any] = {"row": name, "configuration": short_name(name), "seed": 0}
-    for folder in (there := _there(folders)):
+    for folder in (at_hand := [folder for folder in folders if folder.is_dir()]):
         train, test = (NejedlyDataset(part) for part in first_patients(nejedly_segments(folder)))
         fitted = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=1000))
         fitted.fit(_features(name, train), train.ictal)
         positive = fitted.predict(_features(name, test)).astype(bool)
         row |= scores(folder.name.removeprefix("DATASET_"), test.ictal, positive, test.subjects)
-    return row if there else None
+    return row if at_hand else None
 
 
 def scores(name: str, truth: np.ndarray, positive: np.ndarray, patients: Sequence[str]) -> dict[str, float]:
@@ -142,9 +134,9 @@ def markdown(rows: pd.DataFrame, configurations: list[Configuration]) -> str:
     for configuration, row in names_of_rows.items():
         own = rows[rows["configuration"] == configuration]
         if not own.empty:
-            lines.append(_line(row, own[columns].mean().to_dict()))
+            lines.append(line(row, own[columns].mean().to_dict(), columns))
     for model in printed.index[printed[columns].notna().any(axis=1)]:
-        lines.append(_line(f"*the paper: {model}*", printed.loc[model].to_dict(), columns))
+        lines.append(line(f"*the paper: {model}*", printed.loc[model].to_dict(), columns))
     lead = (
         "Segments of 3 s, trained on the first four patients and tested on the others; pathology against all else. "
         "F1 is pooled over segments, sensitivity and specificity are averages over patients. "
@@ -160,14 +152,5 @@ def markdown(rows: pd.DataFrame, configurations: list[Configuration]) -> str:
     return lead + "\n\n" + "\n".join(lines) + f"\n\nMeasured on {machines}; one thread.\n"
 
 
-def _there(folders: Sequence[Path]) -> list[Path]:
-    return [folder for folder in folders if folder.is_dir()]
-
-
 def _features(name: str, dataset: NejedlyDataset) -> np.ndarray:
     return BASELINES[name](torch.stack([dataset[index]["signal"] for index in range(len(dataset))])).numpy()
-
-
-def _line(name: str, numbers: dict[str, float], columns: Sequence[str] | None = None) -> str:
-    values = [numbers[column] for column in columns or numbers]
-    return f"| {name} | {' | '.join('–' if pd.isna(value) else f'{value:.2f}' for value in values)} |"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pandas as pd
 from harness.detection.settings import Configuration
 from harness.paper import tables as paper
@@ -50,19 +52,20 @@ def markdown(rows: pd.DataFrame, configurations: list[Configuration]) -> str:
     lines = [f"| | {' | '.join(COLUMNS.values())} |", "|---|" + "---|" * len(COLUMNS)]
     baselines = rows[~rows["configuration"].isin([configuration.name for configuration in configurations])]
     for name, own in baselines.groupby("row", sort=False):
-        lines.append(_line(str(name), own[[*COLUMNS]].mean().to_dict()))
+        lines.append(line(str(name), own[[*COLUMNS]].mean().to_dict()))
     for configuration in configurations:
         own = rows[rows["configuration"] == configuration.name]
         if not own.empty:
-            lines.append(_line(own["row"].iloc[0], own[[*COLUMNS]].mean().to_dict()))
+            lines.append(line(own["row"].iloc[0], own[[*COLUMNS]].mean().to_dict()))
         if configuration.printed is not None:
             theirs = configuration.row.replace("-tiny", "-S").replace("-small", "-M")
             text = "the paper" if not own.empty else f"the paper: {theirs}, not run here"
-            lines.append(_line(f"*{text}*", printed(configuration.printed)))
-    lines += [_line(f"*the paper: {model}, cited, not run*", printed(name)) for model, name in CITED.items()]
+            lines.append(line(f"*{text}*", printed(configuration.printed)))
+    lines += [line(f"*the paper: {model}, cited, not run*", printed(name)) for model, name in CITED.items()]
     return "\n".join(lines) + "\n"
 
 
-def _line(name: str, numbers: dict[str, float]) -> str:
-    cells = ["–" if pd.isna(numbers.get(key, float("nan"))) else f"{numbers[key]:.2f}" for key in COLUMNS]
+def line(name: str, numbers: dict[str, float], columns: Iterable[str] = COLUMNS) -> str:
+    """A row of a table; a dash where there is no number."""
+    cells = ["–" if pd.isna(numbers.get(key, float("nan"))) else f"{numbers[key]:.2f}" for key in columns]
     return f"| {name} | {' | '.join(cells)} |"

@@ -134,9 +134,7 @@ class Study:
         if "calibration" not in self.cohort.groups:
             return 0.5
         quiet = replace(configuration, noise=None)
-        return best_threshold(
-            [(r, p, s) for r, p, s in self._probabilities(quiet, model, "calibration")], self.effort.rules
-        )
+        return best_threshold(self._probabilities(quiet, model, "calibration"), self.effort.rules)
 
     def results(
         self, configuration: Configuration, model: MVPFormer, group: str, threshold: float
@@ -150,12 +148,13 @@ class Study:
         self, configuration: Configuration, model: MVPFormer, group: str
     ) -> list[tuple[Recording, npt.NDArray[np.float64], npt.NDArray[np.float64]]]:
         folder = self._stage("detections", configuration, (*_FINETUNED, "channels", "noise"), "finetuning")
+        gpu = self.effort.accelerator in ("gpu", "cuda", "auto") and torch.cuda.is_available()
         found = []
         for recording in self.cohort.groups[group]:
             chosen = with_channels(recording, configuration.channels, self.cohort)
             if configuration.noise is not None:
                 chosen = add_noise(chosen, configuration.noise, seed=self.seed)
-            detector = Detector(model, channels="all", batch_size=8, device=_device(self.effort))
+            detector = Detector(model, channels="all", batch_size=8, device="cuda" if gpu else "cpu")
             detection = detector.detect(chosen, store=folder / f"{recording.name}.store")
             found.append((recording, detection.probabilities, detection.starts))
         return found
@@ -178,11 +177,7 @@ class Study:
         if stage == "finetuning":
             steps = effort.finetuning_steps
             rate = effort.full_rate if configuration.finetuning == "full" else effort.finetuning_rate
-        options: dict[str, Any] = {
-            "accelerator": effort.accelerator,
-            "precision": effort.precision,
-            "devices": effort.devices,
-        }
+        options: dict[str, Any] = {name: getattr(effort, name) for name in ("accelerator", "precision", "devices")}
         if effort.devices > 1:
             # The processes end with the training, so that one process detects and writes what follows.
             options["strategy"] = "ddp_spawn"
@@ -294,8 +289,3 @@ def result_of(
         probabilities_to_events(probabilities, starts, rules, threshold=threshold),
         threshold,
     )
-
-
-def _device(effort: Effort) -> str:
-    gpu = effort.accelerator in ("gpu", "cuda", "auto") and torch.cuda.is_available()
-    return "cuda" if gpu else "cpu"

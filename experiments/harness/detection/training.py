@@ -158,6 +158,19 @@ def finetune(
     return _finetuned(base, method, training, SpanData(dataset, training, "ictal"))
 
 
+def trial_item(signal: np.ndarray, ictal: bool, subject: str = "", recording: str = "") -> dict[str, Any]:
+    """A trial [C, samples] of one segment as an item that `collate` takes; see `SpanDataset.__getitem__`."""
+    return {
+        "signal": torch.from_numpy(signal),
+        "token_mask": torch.ones(1, len(signal), dtype=torch.bool),
+        "ictal": torch.tensor([ictal]),
+        "subject": subject,
+        "recording": recording,
+        "start": 0.0,
+        "segment_samples": signal.shape[1],
+    }
+
+
 def finetune_on_trials(
     base: MVPFormer,
     dataset: Dataset[dict[str, Any]],

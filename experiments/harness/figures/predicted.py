@@ -15,7 +15,7 @@ from harness.detection.training import quiet_trainer
 from harness.figures.style import REFERENCE_COLOURS
 from matplotlib.ticker import MaxNLocator
 
-from mvpa_ts.ieeg import MVPFormer, Segments, mvpformer_tiny
+from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
 from mvpa_ts.ieeg.model.component_maps import ComponentMaps, component_maps
 from mvpa_ts.ieeg.training.data_module import RecordingDataModule, Simulation
 from mvpa_ts.ieeg.training.pretraining import PretrainingModule, measure_similarity
@@ -130,10 +130,8 @@ class Predicted:
 
     def _maps(self, model: MVPFormer) -> ComponentMaps:
         recordings = {segments.recording.subject: segments for segments in self.data.validation.segments}
-        signals = []
-        for segments in list(recordings.values())[:4]:
-            signals.append(torch.from_numpy(_first(segments, self.context))[None])
-        return component_maps(model, signals)
+        signals = [segments.read(0, self.context)[0].astype(np.float32) for segments in list(recordings.values())[:4]]
+        return component_maps(model, [torch.from_numpy(signal)[None] for signal in signals])
 
 
 def by_model(results: Path) -> Figure:
@@ -164,10 +162,6 @@ def _of_subjects(table: pd.DataFrame, state: str, reference: str) -> np.ndarray:
     chosen = table if state == "all" else table[table["state"] == state]
     sums = (chosen[reference] * chosen["segments"]).groupby(chosen["subject"]).sum()
     return (sums / chosen.groupby("subject")["segments"].sum()).to_numpy()
-
-
-def _first(segments: Segments, count: int) -> np.ndarray:
-    return segments.read(0, count)[0].astype(np.float32)
 
 
 def _centred(values: np.ndarray) -> np.ndarray:

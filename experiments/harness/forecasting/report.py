@@ -10,7 +10,7 @@ from harness.figures import style
 from harness.forecasting.models import HORIZONS, LOOKBACK, MODELS, TRANSFORMERS
 from harness.forecasting.settings import PEER_SETTINGS
 from harness.paper import tables as paper
-from harness.study import grid, spread
+from harness.study import grid, paragraphs, spread
 from harness.tables import machines
 
 from mvpa_ts.datasets.forecasting import FORECASTING_DATASETS
@@ -58,13 +58,13 @@ def markdown_report(rows: pd.DataFrame) -> str:
     lookback = int(rows["lookback"].iloc[0]) if "lookback" in rows else LOOKBACK
     # Others' numbers stand once, beside the shipped model at the look-back that they use.
     cited = lookback == LOOKBACK and "MVPA" in set(rows["model"])
-    lines = [
+    lead = [
         f"Error on the full test set, MSE / MAE in scaled units, look-back {lookback}; mean over seeds, "
         "± standard deviation of the MSE where there are several.",
         "Average: over the four horizons, where all were run; its deviation is that of the averages of the seeds. "
         "Parameters at the shortest horizon; seconds are processor time on a CPU, mean over the runs.",
-        "",
     ]
+    parts: list[str | list[str]] = [lead]
     for dataset in [name for name in FORECASTING_DATASETS if name in set(rows["dataset"])]:
         part = rows[rows["dataset"] == dataset]
         horizons = sorted(part["horizon"].unique())
@@ -83,20 +83,15 @@ def markdown_report(rows: pd.DataFrame) -> str:
                     f"{runs['seconds'].mean():.0f}",
                 ]
             )
-        lines += [f"**{dataset}**", "", *grid(["model", *columns], table)]
-        if cited:
-            lines += cited_rows(dataset, horizons)
-        lines.append("")
+        parts += [f"**{dataset}**", grid(["model", *columns], table) + (cited_rows(dataset, horizons) if cited else [])]
     if cited:
-        lines += [
+        parts.append(
             "Rows in italics are cited and were not run: as the paper prints them, with its two digits; of TQNet, "
             "TimeXer and OLinear, their own papers' averages; of SimpleTM, a rerun over all test "
             "windows, the strongest of the reruns on ETTh2; of CycleNet, means over five seeds of the authors' "
-            "result file (github.com/ACAT-SCUT/CycleNet).",
-            "",
-        ]
-    lines.append(machines(rows))
-    return "\n".join(lines) + "\n"
+            "result file (github.com/ACAT-SCUT/CycleNet)."
+        )
+    return paragraphs(*parts, machines(rows))
 
 
 def cited_rows(dataset: str, horizons: list[int]) -> list[str]:

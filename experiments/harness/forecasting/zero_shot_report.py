@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from harness.forecasting.zero_shot_models import MODELS, NAIVE, PRETRAINED, Forecast
 from harness.forecasting.zero_shot_sets import SETS, windows
+from harness.study import grid, paragraphs
 
 # A set and a column of each. The last three fail.
 SHOWN = {
@@ -37,42 +38,39 @@ def markdown(rows: pd.DataFrame, use: dict[str, Any]) -> str:
         rows.pivot_table(index="set", columns="model", values=measure) for measure in ("mase", "quantile_loss")
     )
     shipped = rows[rows["model"] == PRETRAINED].set_index("set").reindex([name for name in SETS if name in mase.index])
-    lines = [f"# The pretrained forecaster on {len(mase)} sets", ""]
-    if len(mase) == len(SETS):
-        lines += [SEEN, ""]
-    lines += _goals(mase, shipped["coverage"], use)
-    lines += ["| MASE | " + " | ".join(names) + " | 80 % interval holds |", "|---|" + "---|" * (len(names) + 1)]
-    for name, row in shipped.iterrows():
-        cells = [_cell(mase.loc[name].get(model, math.nan)) for model in names]
-        lines.append(f"| {name} | {' | '.join(cells)} | {row['coverage']:.0%} |")
-    lines += _means(mase, names, "MASE over seasonal naive, ", " | |")
+    table = [
+        [name, *(_cell(mase.loc[name].get(model, math.nan)) for model in names), f"{row['coverage']:.0%}"]
+        for name, row in shipped.iterrows()
+    ]
     low, high = bootstrap_interval((mase[PRETRAINED] / mase[NAIVE]).to_numpy())
     others = [name for name in names if name not in (NAIVE, PRETRAINED)]
     beside = [f"{_mean_ratio(mase, PRETRAINED, name)} of {name}'s" for name in others]
-    lines += [
-        "",
+    text = (
         "Geometric means over sets; in brackets the number of sets where it is not all, because the others were not "
         f"run. If other sets had been drawn, the mean of {PRETRAINED}, could as well be {low:.2f} to {high:.2f} (95 %, "
         f"bootstrap over sets). Where both were run, its MASE is {', '.join(beside)}. Trained models learn, for 500 "
         "steps, from what lies before the first origin, at most 5120 rows. A forecast of any model reads at most the "
         "last 512. Season, horizon and origins of each set are in `experiments/harness/forecasting/zero_shot_sets.py`, "
-        "its quantile losses in the rows beside this page.",
-        "",
-        "| weighted quantile loss over seasonal naive | " + " | ".join(names) + " |",
-        "|---|" + "---|" * len(names),
+        "its quantile losses in the rows beside this page."
+    )
+    means = _means(mase, names, "MASE over seasonal naive, ", " | |")
+    parts = [
+        f"# The pretrained forecaster on {len(mase)} sets",
+        SEEN if len(mase) == len(SETS) else "",
+        _goals(mase, shipped["coverage"], use),
+        grid(["MASE", *names, "80 % interval holds"], table) + means,
+        text,
+        grid(["weighted quantile loss over seasonal naive", *names], []) + _means(loss, names, "", " |"),
     ]
-    lines += [*_means(loss, names, "", " |"), ""]
     if use:
         before, after = use["airline"]
-        lines += [
+        parts.append(
             f"100 series of 512 steps, 64 steps ahead: {use['seconds_100_series']['base']:.2f} s on one core, "
             f'{use["seconds_100_series"]["small"]:.2f} s with "small". Airline panel, the '
             f"last 12 months: MAE {before:.1f} without training, {after:.1f} after 100 steps "
-            'of finetuning (`MVPAForecaster(pretrained="base", finetune_steps=100)`).',
-            "",
-        ]
-    hardware = sorted(set(rows["hardware"]))
-    return "\n".join([*lines, f"{', '.join(hardware)}."]) + "\n"
+            'of finetuning (`MVPAForecaster(pretrained="base", finetune_steps=100)`).'
+        )
+    return paragraphs(*filter(None, parts), f"{', '.join(sorted(set(rows['hardware'])))}.")
 
 
 def _goals(mase: pd.DataFrame, coverage: pd.Series, use: dict[str, Any]) -> list[str]:
@@ -102,8 +100,7 @@ def _goals(mase: pd.DataFrame, coverage: pd.Series, use: dict[str, Any]) -> list
             ("100 series of 512 steps in less than 2 s on one core", f"{seconds:.2f} s", seconds < 2.0),
             ("airline panel: MAE at most 26 after 100 steps of finetuning", f"{after:.1f}", after <= 26.0),
         ]
-    lines = ["| goal | found | reached |", "|---|---|---|"]
-    return [*lines, *(f"| {goal} | {found} | {'yes' if met else '**no**'} |" for goal, found, met in goals), ""]
+    return grid(["goal", "found", "reached"], [(*goal, "yes" if met else "**no**") for *goal, met in goals])
 
 
 def _means(values: pd.DataFrame, names: list[str], title: str, end: str) -> list[str]:

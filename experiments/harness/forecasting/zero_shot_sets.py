@@ -128,9 +128,7 @@ SETS = {
     "PBS": EvaluationSet("monthly", 12, 12, 6, 12, False, _sktime("PBS_dataset")),
     "lynx": EvaluationSet("yearly", 1, 8, 8, 4, False, _sktime("lynx")),
     "shampoo": EvaluationSet("monthly", 12, 6, 2, 3, False, _sktime("shampoo_sales")),
-    "seat belts": EvaluationSet(
-        "monthly", 12, 12, 5, 12, False, _sktime_file("seatbelts", ["KSI"])
-    ),
+    "seat belts": EvaluationSet("monthly", 12, 12, 5, 12, False, _sktime_file("seatbelts", ["KSI"])),
     "CO2": EvaluationSet("weekly", 52, 52, 8, 52, False, _statsmodels("co2")),
     "sunspots": EvaluationSet("yearly", 11, 11, 8, 11, False, _statsmodels("sunspots", ["SUNACTIVITY"])),
     "Nile": EvaluationSet("yearly", 1, 8, 6, 5, False, _statsmodels("nile", ["volume"])),

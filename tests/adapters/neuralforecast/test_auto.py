@@ -210,9 +210,8 @@ def test_trial_of_a_killed_search_is_drawn_again(url, panel, forecaster, monkeyp
     monkeypatch.setattr(search_module, "GRACE", 2)
 
     def search(space: Callable) -> Any:
-        return forecaster(AutoMVPA(6, 3, config=space, num_samples=3, storage=url, study_name="mine")).fit(
-            panel(3), val_size=6
-        )
+        model = AutoMVPA(6, 3, config=space, num_samples=3, storage=url, study_name="mine")
+        return forecaster(model).fit(panel(3), val_size=6)
 
     worker = multiprocessing.get_context("fork").Process(target=killed_in_its_second_trial, args=(url, search))
     worker.start()
@@ -299,9 +298,9 @@ def test_options_of_the_host_win(url, panel, fit):
     assert len(fitted.models[0].callbacks) == 1
 
 
-def test_save_and_load(reloaded, panel, forecaster):
-    fitted = forecaster(AutoMVPA(6, 3, config=config, num_samples=1, storage=None, loss=MQLoss(level=[80])))
-    fitted.fit(panel(3), val_size=6)
+def test_save_and_load(reloaded, panel, fit):
+    model = AutoMVPA(6, 3, config=config, num_samples=1, storage=None, loss=MQLoss(level=[80]))
+    fitted = fit(model, panel(3), val_size=6)
     assert plots.channels(fitted).axes[0].get_ylabel() == "forecast channel"
     loaded = reloaded(fitted)
     assert type(loaded.models[0]) is MVPA
@@ -390,11 +389,6 @@ def test_default_configs_build_models():
         MVPA(h=6, **drawn(ray))
     assert AutoMVPA(6, 3, storage=None).config(MockTrial())["n_series"] == 3
     assert AutoMVPA(6, 3, backend="ray").config["n_series"] == 3
-
-
-def test_the_config_function_may_not_need_a_trial():
-    """The host calls it without one, to see which columns are needed."""
-    assert config(MockTrial())["learning_rate"] == "quantized_log"
 
 
 @pytest.mark.slow

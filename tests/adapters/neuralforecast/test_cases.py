@@ -16,7 +16,6 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
-from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MQLoss, QuantileLoss
 from neuralforecast.utils import PredictionIntervals
 from support.library import run_python
@@ -281,11 +280,11 @@ def test_bounds_are_refused_before_a_forecast(bounded):
         MVPA.from_pretrained("base", h=3, bounded=bounded)
 
 
-def test_numbers_that_leave_float32_no_room_are_refused(panel, forecaster):
+def test_numbers_that_leave_float32_no_room_are_refused(panel, fit):
     forecasts = []
     for scale in (1.0, 1e30):
-        host = forecaster(MVPA.from_pretrained("base", h=3, **QUIET))
-        host.fit(panel(2).assign(y=lambda rows, scale=scale: rows["y"] * scale))
+        frame = panel(2).assign(y=lambda rows, scale=scale: rows["y"] * scale)
+        host = fit(MVPA.from_pretrained("base", h=3, **QUIET), frame)
         forecasts.append(host.predict().iloc[:, -1].to_numpy(float) / scale)
     np.testing.assert_allclose(*forecasts, rtol=1e-5)
     with pytest.raises(ValueError, match=r"df must hold numbers up to 1e\+33, got .*e\+3\d in column 'y' of series"):
@@ -430,19 +429,18 @@ def test_series_that_disagree_on_their_place_in_the_cycle_are_named(panel, tiny,
         host.predict(futr_df=ahead)
 
 
-def test_conformal_widths_are_those_of_the_series_of_the_fit(panel, tiny, forecaster):
-    frame, host = panel(2), forecaster(tiny(2))
-    host.fit(frame, prediction_intervals=PredictionIntervals(n_windows=2))
+def test_conformal_widths_are_those_of_the_series_of_the_fit(panel, tiny, fit):
+    frame = panel(2)
+    host = fit(tiny(2), frame, prediction_intervals=PredictionIntervals(n_windows=2))
     others = frame.assign(unique_id=frame["unique_id"].replace({"s00": "x"}))
     with pytest.raises(ValueError, match="df must have the series whose errors prediction_intervals read in the fit"):
         host.predict(others, level=[80])
     assert len(host.predict(others)) == len(host.predict(frame.sample(frac=1, random_state=0), level=[80]))
 
 
-def test_rows_that_the_host_scales_are_not_those_of_an_onnx_file(panel, tiny, tmp_path, fit):
+def test_rows_that_the_host_scales_are_not_those_of_an_onnx_file(panel, tiny, tmp_path, fit, reloaded):
     host = fit(tiny(2), panel(2), local_scaler_type="standard")
-    host.save(str(tmp_path / "saved"))
-    for each in (host, NeuralForecast.load(str(tmp_path / "saved"))):
+    for each in (host, reloaded(host)):
         with pytest.raises(ValueError, match="local_scaler_type of NeuralForecast"):
             each.models[0].to_onnx(tmp_path / "model.onnx")
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from neuralforecast.losses import pytorch as host
 
-from mvpa_ts.adapters.neuralforecast import MVPA, losses
+from mvpa_ts.adapters.neuralforecast import MVPA
+from mvpa_ts.adapters.neuralforecast.training import flattened
 
 POINT = {
     "MAE": host.MAE,
@@ -179,9 +180,9 @@ def test_layout_matches_the_host(name):
     m, N = loss.outputsize_multiplier, 3
     marked = torch.arange(N * m, dtype=torch.float32).reshape(1, 1, N, m).expand(2, 5, N, m)
     if name in POINT or name in ("Tweedie", "ISQF"):
-        assert losses.flattened(marked, loss).shape == (2, 5, N * m)
+        assert flattened(marked, loss).shape == (2, 5, N * m)
         return
-    mapped = loss.domain_map(losses.flattened(marked, loss))
+    mapped = loss.domain_map(flattened(marked, loss))
     parts = torch.cat([part if part.ndim == 4 else part[..., None] for part in mapped], -1) if m > 1 else mapped[0]
     if name in MULTI:
         parts = mapped

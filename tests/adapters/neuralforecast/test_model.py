@@ -140,11 +140,6 @@ def test_cross_validation(refit, tiny, panel, forecaster):
     np.testing.assert_allclose(result["MVPA"], result["y"], rtol=0.35)
 
 
-def test_same_seed_same_forecast(tiny, panel, fit):
-    forecasts = [fit(tiny(dropout=0.3), panel(4)).predict() for _ in range(2)]
-    pd.testing.assert_frame_equal(*forecasts)
-
-
 LOADS = """
 import sys
 import pandas as pd
@@ -232,14 +227,6 @@ def test_subclasses_are_saved_and_loaded(tiny, panel, fit, reloaded):
     with pytest.raises(ValueError, match="neuralforecast has a model 'NHITS' already"):
         register("NHITS", MVPA)
     assert not issubclass(MODEL_FILENAME_DICT["nhits"], MVPA)
-
-
-def test_training_goes_on_after_loading(reloaded, tiny, panel, fit):
-    fitted = fit(tiny(training={"weight_averaging": 0.5}), panel(4))
-    loaded = reloaded(fitted)
-    before = loaded.predict()["MVPA"]
-    loaded.fit(panel(4))
-    assert not np.allclose(before, loaded.predict()["MVPA"], rtol=1e-6)
 
 
 @pytest.mark.parametrize("monitor", ["ptl/val_loss", "valid_loss", "train_loss"])
@@ -438,11 +425,6 @@ def test_a_validation_frame_that_does_not_fit_is_named(tiny, panel, forecaster):
         forecaster(tiny()).fit(trained, val_df=renamed)
     with pytest.raises(ValueError, match=r"val_size must be 0 or at least h \(6\), got 5"):
         forecaster(tiny()).cross_validation(frame, val_size=5)
-
-
-def test_local_scaler(tiny, panel, fit):
-    fitted = fit(tiny(), panel(4), local_scaler_type="standard")
-    np.testing.assert_allclose(fitted.predict().groupby("unique_id")["MVPA"].mean(), [100, 200, 300, 400], rtol=0.1)
 
 
 def test_trainer_arguments_reach_the_trainer(tiny, panel, dataset):

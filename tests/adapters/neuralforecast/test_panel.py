@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import DistributionLoss, MQLoss
 from support.made_up_networks import QUIET
 
@@ -182,12 +181,11 @@ def test_categories_may_have_an_order_of_their_own(panel, tiny, fit):
         np.testing.assert_allclose(seen[-1].mean((0, 1)), [300, 100, 400, 200], rtol=0.1)
 
 
-def test_channel_order_of_any_array_can_be_saved(tiny, panel, fit, tmp_path):
+def test_channel_order_of_any_array_can_be_saved(tiny, panel, fit, reloaded):
     frame = panel(4)
-    for number, names in enumerate([frame["unique_id"].unique(), np.array(["s03", "s01", "s02", "s00"])]):
+    for names in (frame["unique_id"].unique(), np.array(["s03", "s01", "s02", "s00"])):
         fitted = fit(tiny(channel_order=names), frame)
-        fitted.save(str(tmp_path / str(number)), save_dataset=False)
-        again = NeuralForecast.load(str(tmp_path / str(number)))
+        again = reloaded(fitted, save_dataset=False)
         assert again.models[0].hparams["channel_order"] == list(names)
         pd.testing.assert_frame_equal(again.predict(frame), fitted.predict(frame))
 
@@ -475,7 +473,7 @@ def test_months_from_a_late_day_are_told_what_to_do(day, freq, advice, gap, tiny
         forecaster(tiny(2), freq).fit(frame)
 
 
-def test_offsets_of_pandas_are_saved(tiny, panel, forecaster, tmp_path):
+def test_offsets_of_pandas_are_saved(tiny, panel, fit, reloaded):
     for lost in (pd.offsets.CustomBusinessHour(offset=pd.Timedelta("1h")), pd.offsets.Easter()):
         with pytest.raises(ValueError, match="freq must be an offset that can be written as text to be saved, got <"):
             saved_frequency(lost)
@@ -483,10 +481,9 @@ def test_offsets_of_pandas_are_saved(tiny, panel, forecaster, tmp_path):
     hours = pd.offsets.CustomBusinessHour(start=["08:00", "13:30"], end=["12:00", "17:00"], holidays=["2020-01-06"])
     afternoons = pd.offsets.BusinessHour(2, start="12:00", end="18:00")
     for offset in (pd.offsets.Hour(), pd.DateOffset(hours=1), days, hours, afternoons):
-        host = forecaster(tiny(2), offset)
-        host.fit(panel(2).assign(ds=np.tile(pd.date_range("2020-01-01", periods=60, freq=offset), 2)))
-        host.save(str(tmp_path / "saved"), overwrite=True)
-        pd.testing.assert_frame_equal(NeuralForecast.load(str(tmp_path / "saved")).predict(), host.predict())
+        dates = np.tile(pd.date_range("2020-01-01", periods=60, freq=offset), 2)
+        host = fit(tiny(2), panel(2).assign(ds=dates), offset)
+        pd.testing.assert_frame_equal(reloaded(host).predict(), host.predict())
 
 
 MADE = {"trained": lambda tiny: tiny(max_steps=1), "pretrained": lambda _: MVPA.from_pretrained("base", h=6, **QUIET)}

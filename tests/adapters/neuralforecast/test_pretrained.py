@@ -65,18 +65,6 @@ def test_the_season_is_that_of_freq_unless_it_is_told(reloaded):
             fitted(df, h=5, season=season)
 
 
-def test_another_number_of_series_in_fit_and_predict():
-    forecaster = fitted(panel(3), h=5)
-    forecaster.fit(panel(6))
-    assert len(forecaster.predict(panel(11))) == 55
-
-
-def test_missing_rows_are_masked():
-    df = panel(2).assign(available_mask=1.0)
-    df.loc[df.index[20:30], ["y", "available_mask"]] = [np.nan, 0.0]
-    assert np.isfinite(fitted(df, h=7).predict().iloc[:, 2]).all()
-
-
 def test_training_changes_the_forecast_and_is_saved(reloaded):
     df = panel(4)
     trained = fitted(df, h=6, max_steps=3, learning_rate=1e-3)
@@ -85,9 +73,8 @@ def test_training_changes_the_forecast_and_is_saved(reloaded):
     pd.testing.assert_frame_equal(reloaded(trained).predict(df), trained.predict(df))
 
 
-def test_a_trained_model_from_files_is_trained_on_with_another_number_of_series(tmp_path):
-    fitted(panel(3), h=7, max_steps=3, learning_rate=1e-3).save(str(tmp_path / "model"), overwrite=True)
-    loaded = NeuralForecast.load(str(tmp_path / "model"))
+def test_a_trained_model_from_files_is_trained_on_with_another_number_of_series(reloaded):
+    loaded = reloaded(fitted(panel(3), h=7, max_steps=3, learning_rate=1e-3))
     before = loaded.predict(panel(5, seed=1)).iloc[:, 2].to_numpy()
     loaded.fit(panel(5, seed=1), use_init_models=False)
     after = loaded.predict().iloc[:, 2].to_numpy()
@@ -99,11 +86,6 @@ def test_a_trained_model_from_files_is_trained_on_with_another_number_of_series(
 def test_the_weights_are_small_enough_for_a_wheel():
     folder = resources.files("mvpa_ts.forecasting.pretrained") / "weights" / "base"
     assert sum(len(path.read_bytes()) for path in folder.iterdir()) < 12e6
-
-
-def test_forecasts_of_the_past():
-    forecaster = NeuralForecast(models=[MVPA.from_pretrained("base", h=5, **QUIET)], freq="D")
-    assert len(forecaster.cross_validation(panel(2), n_windows=3, step_size=5)) == 30
 
 
 @pytest.mark.parametrize("loss", [QuantileLoss, HuberQLoss])
@@ -149,7 +131,7 @@ def test_covariates_are_read_without_training():
     np.testing.assert_allclose(led, expected.T.ravel(), rtol=1e-3, atol=1e-3)
 
 
-def test_categories_count_as_columns_of_0_and_1(tmp_path):
+def test_categories_count_as_columns_of_0_and_1(reloaded):
     """Of text or numbers, beside a column of numbers, saved and loaded; the effect is found without training."""
     df = panel(2, steps=132)
     row = df.groupby("unique_id").cumcount()
@@ -164,8 +146,7 @@ def test_categories_count_as_columns_of_0_and_1(tmp_path):
     ):
         host, ahead = fitted(table[row < 120], h=12, **options), table[row >= 120].drop(columns="y")
         tables.append(host.predict(futr_df=ahead))
-        host.save(str(tmp_path / "model"), overwrite=True)
-        pd.testing.assert_frame_equal(NeuralForecast.load(str(tmp_path / "model")).predict(futr_df=ahead), tables[-1])
+        pd.testing.assert_frame_equal(reloaded(host).predict(futr_df=ahead), tables[-1])
     np.testing.assert_allclose(tables[0].iloc[:, 2], tables[1].iloc[:, 2], rtol=1e-4, atol=1e-4)
     plain = fitted(df.loc[row < 120, ["unique_id", "ds", "y"]], h=12).predict()
     errors = [(table.iloc[:, 2] - df["y"][row >= 120].to_numpy()).abs().mean() for table in (tables[0], plain)]
@@ -349,14 +330,13 @@ def test_future_rows_are_those_of_their_series_whatever_the_order_of_ids(series,
 
 
 @pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["s001", "s000"]), pl.Int16, pl.UInt64])
-def test_ids_of_every_type_of_polars_are_saved(kind, tmp_path, fit):
+def test_ids_of_every_type_of_polars_are_saved(kind, reloaded, fit):
     name = pl.col("unique_id")
     text = name if kind == pl.Categorical or isinstance(kind, pl.Enum) else name.str.slice(1)
     df = pl.from_pandas(panel(2)).with_columns(text.cast(kind))
     host = fit(MVPA.from_pretrained("base", h=4, **QUIET), df, "1d")
-    host.save(str(tmp_path / "model"))
     assert host.uids.dtype == kind
-    expected, loaded = host.predict(), NeuralForecast.load(str(tmp_path / "model")).predict()
+    expected, loaded = host.predict(), reloaded(host).predict()
     assert loaded["unique_id"].cast(str).to_list() == expected["unique_id"].cast(str).to_list()
     np.testing.assert_array_equal(loaded["PretrainedMVPA"], expected["PretrainedMVPA"])
 

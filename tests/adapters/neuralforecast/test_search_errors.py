@@ -22,13 +22,12 @@ def fixed(trial: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def search(panel: Callable, forecaster: Callable) -> Callable[..., Any]:
+def search(panel: Callable, fit: Callable) -> Callable[..., Any]:
     """Search on 3 series of 60 rows; gives the fitted forecaster."""
 
     def run(config: Callable, *, h: int = 6, val_size: int = 6, **options: Any) -> Any:
-        fitted = forecaster(AutoMVPA(h, 3, config=config, **{"storage": None, "num_samples": 2, **options}))
-        fitted.fit(panel(3), val_size=val_size)
-        return fitted
+        model = AutoMVPA(h, 3, config=config, **{"storage": None, "num_samples": 2, **options})
+        return fit(model, panel(3), val_size=val_size)
 
     return run
 

@@ -4,7 +4,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import polars as pl
 import pytest
 from neuralforecast import NeuralForecast
 from neuralforecast.models import NHITS
@@ -15,23 +15,18 @@ from utilsforecast.preprocessing import fill_gaps
 @pytest.mark.parametrize(
     ("count", "library"), [(1, "pandas"), (2, "polars"), (64, "pandas"), (64, "polars"), (300, "pandas")]
 )
-def test_every_series_is_forecast_at_its_level(count, library, tiny, panel, tmp_path):
+def test_every_series_is_forecast_at_its_level(count, library, tiny, panel, reloaded, fit):
     frame = panel(count, rows=40, names=[f"s{i:03d}" for i in range(count)])
     freq: Any = "h"
     if library == "polars":
-        polars = pytest.importorskip("polars")
-        frame, freq = polars.from_pandas(frame), "1h"
-    fitted = NeuralForecast(
-        [tiny(count, max_steps=1, network={"per_channel": ["vectors"] if count == 64 else []})], freq=freq
-    )
-    fitted.fit(frame, val_size=6)
+        frame, freq = pl.from_pandas(frame), "1h"
+    model = tiny(count, max_steps=1, network={"per_channel": ["vectors"] if count == 64 else []})
+    fitted = fit(model, frame, freq, val_size=6)
     forecast = fitted.predict()
     assert type(forecast).__module__.startswith(library)
     levels = np.asarray(forecast["MVPA"]).reshape(count, 6).mean(1)
     np.testing.assert_allclose(levels, 100.0 * np.arange(1, count + 1), rtol=0.1)
-    fitted.save(str(tmp_path / "saved"))
-    again = np.asarray(NeuralForecast.load(str(tmp_path / "saved")).predict()["MVPA"])
-    np.testing.assert_allclose(again, np.asarray(forecast["MVPA"]), rtol=1e-5)
+    np.testing.assert_allclose(reloaded(fitted).predict()["MVPA"], forecast["MVPA"], rtol=1e-5)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
@@ -42,8 +37,7 @@ def test_the_printed_lines_fill_gaps_for_all_models(library, tiny, panel):
     frame = frame[(frame["unique_id"] != "s01") | ((row != 30) & (row < 57))]
     other = NHITS(h=6, input_size=12, max_steps=2, scaler_type="standard", **QUIET)
     if library == "polars":
-        polars = pytest.importorskip("polars")
-        filled = fill_gaps(polars.from_pandas(frame), freq="1h", end="global")
+        filled = fill_gaps(pl.from_pandas(frame), freq="1h", end="global")
         filled = filled.with_columns(available_mask=filled["y"].is_not_null().cast(float), y=filled["y"].fill_null(0.0))
     else:
         filled = fill_gaps(frame, freq="h", end="global")
@@ -63,11 +57,10 @@ def test_the_printed_lines_fill_gaps_for_all_models(library, tiny, panel):
 
 @pytest.mark.parametrize("scaler", [None, "standard"])
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
-def test_infinite_values_are_named(value, scaler, tiny, panel):
+def test_infinite_values_are_named(value, scaler, tiny, panel, fit):
     frame = panel(3)
     frame.loc[(frame["unique_id"] == "s01") & (frame["ds"] == "2024-01-02 03:00"), "y"] = value
-    fitted = NeuralForecast([tiny(3)], freq="h", local_scaler_type=scaler)
-    fitted.fit(panel(3))
+    fitted = fit(tiny(3), panel(3), local_scaler_type=scaler)
     for call in (fitted.fit, fitted.predict):
         with pytest.raises(ValueError, match=rf"got {value} in column 'y' of series 's01' at 2024-01-02 03:00:00"):
             call(frame)
@@ -85,4 +78,3 @@ def test_infinite_columns_are_named(tiny, panel):
     frame.loc[70, "z"] = np.inf
     with pytest.raises(ValueError, match=r"got inf in column 'z' of series 's01' at 2024-01-01 10:00:00"):
         NeuralForecast([tiny(2, hist_exog_list=["z"])], freq="h").fit(frame)
-    assert pd.notna(frame["y"]).all()

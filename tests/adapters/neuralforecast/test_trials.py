@@ -27,13 +27,11 @@ def states(forecaster: Any) -> list[str]:
     return [trial.state.name for trial in forecaster.models[0].results.trials]
 
 
-def test_a_trial_that_does_worse_is_pruned_and_counts(url, panel, forecaster):
+def test_a_trial_that_does_worse_is_pruned_and_counts(url, panel, fit):
     pruner = optuna.pruners.MedianPruner(n_startup_trials=1, n_warmup_steps=30)
+    options = {"config": worse_and_worse, "storage": url, "pruner": pruner, "study_name": "mine"}
     for samples in (2, 2, 3):  # the second call has nothing left to do
-        fitted = forecaster(
-            AutoMVPA(6, 3, config=worse_and_worse, num_samples=samples, storage=url, pruner=pruner, study_name="mine")
-        )
-        fitted.fit(panel(3), val_size=6)
+        fitted = fit(AutoMVPA(6, 3, num_samples=samples, **options), panel(3), val_size=6)
         assert states(fitted) == ["COMPLETE", "PRUNED", "PRUNED"][:samples]
     kept, pruned, _ = fitted.models[0].results.trials
     assert list(kept.intermediate_values) == [25, 50, 75, 100]  # percent of the training

@@ -9,15 +9,9 @@ import pandas as pd
 import pytest
 from sktime.datatypes import convert
 from sktime.exceptions import NotFittedError
-from support.made_up_series import changed
+from support.made_up_series import SMALL_PANEL, changed
 
 from mvpa_ts.adapters.sktime import MVPAClassifier, MVPAForecaster, MVPARegressor
-
-SMALL: dict[str, Any] = {
-    "dim": 8, "num_layers": 1, "max_steps": 6, "kernel_features": 84, "random_state": 0,
-    "network": {"num_heads": 2, "mlp_dim": 8, "width": 8, "conv_layers": 1, "tokens": 8},
-    "training": {"evaluate_every": 2},
-}  # fmt: skip
 
 
 def waves(instances: int = 24, channels: int = 3, steps: int = 30) -> tuple[np.ndarray, np.ndarray]:
@@ -33,7 +27,7 @@ def frames(X: np.ndarray) -> list[pd.DataFrame]:
 
 
 def fitted(X: Any, y: np.ndarray, **changes: Any) -> MVPAClassifier:
-    return MVPAClassifier(**changed(SMALL, changes)).fit(X, y)
+    return MVPAClassifier(**changed(SMALL_PANEL, changes)).fit(X, y)
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +140,7 @@ class TestEmbedding:
     def test_needs_a_network(self):
         X, y = waves()
         with pytest.raises(NotFittedError):
-            MVPAClassifier(**SMALL).embed(X)
+            MVPAClassifier(**SMALL_PANEL).embed(X)
         with pytest.warns(UserWarning, match="single label"):
             classifier = fitted(X, np.full(len(y), "slow"))
         assert set(classifier.predict(X)) == {"slow"}

@@ -1,8 +1,8 @@
 """What goes wrong is said, ends with status 1, and costs nothing that was there before."""
 
 import json
-import resource
 import shlex
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.library import run_python
-from support.made_up_recordings import recording, run
+from support.made_up_recordings import disk_of, recording, run
 
 from mvpa_ts.ieeg import Detector, MVPFormer, Recording
 from mvpa_ts.ieeg.commands.main import suggestions
@@ -24,10 +24,6 @@ from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
 
 def named(samples: np.ndarray, names: list[str], name: str = "x") -> Recording:
     return Recording.from_array(samples, 512.0, names, "µV", name=name, subject=name)
-
-
-def noise(channels: int = 3, seconds: float = 30.0) -> np.ndarray:
-    return np.random.default_rng(0).normal(0, 50, (channels, int(seconds * 512)))
 
 
 @pytest.mark.parametrize(
@@ -69,12 +65,8 @@ def test_simulate_names_the_next_command(tmp_path, capsys, fails):
 
 def test_simulate_without_room_names_the_file_and_leaves_nothing(tmp_path, fails, monkeypatch):
     arguments = ["simulate", tmp_path, "--subjects", "1", "--channels", "4", "--hours", "0.01"]
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
-    try:
+    with disk_of(20_000):
         fails("File too large", *arguments, "--format", "edf")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=100_000))
     # 36 s of 512 float32 a second
     fails(f"{tmp_path / 'S101'} takes 0.295 MB, and 0.1 are free: make room there", *arguments)
@@ -123,8 +115,7 @@ class TestDivergedModel:
             Detector(broken, channels="all").detect(recording("S1", 1, segments=3))
 
     def test_a_file_of_such_weights_is_no_detector(self, model_folder, tmp_path, capsys):
-        for name in ("config.json", "model.safetensors"):
-            (tmp_path / name).write_bytes((model_folder / name).read_bytes())
+        shutil.copytree(model_folder, tmp_path, dirs_exist_ok=True)
         weights = load_file(tmp_path / "model.safetensors")
         weights["stack.norm.weight"][3] = torch.nan
         save_file(weights, tmp_path / "model.safetensors")
@@ -135,8 +126,7 @@ class TestDivergedModel:
 
     @pytest.mark.parametrize(("dtype", "words"), [(torch.float16, "torch.float16"), (torch.int32, "torch.int32")])
     def test_a_head_of_another_type_is_named(self, model_folder, tmp_path, dtype, words):
-        for name in ("config.json", "model.safetensors"):
-            (tmp_path / name).write_bytes((model_folder / name).read_bytes())
+        shutil.copytree(model_folder, tmp_path, dirs_exist_ok=True)
         weights = load_file(tmp_path / "model.safetensors")
         weights["head.weight"] = weights["head.weight"].to(dtype)
         save_file(weights, tmp_path / "model.safetensors")
@@ -189,7 +179,7 @@ class TestText:
 
     def test_in_every_figure_of_a_detection(self, model, tmp_path):
         detection = Detector(model, channels="all", rules="none", threshold=0.0).detect(
-            named(noise(), [*self.NAMES], name=r"a$\frac$")
+            named(np.random.default_rng(0).normal(0, 50, (3, 30 * 512)), [*self.NAMES], name=r"a$\frac$")
         )
         detection.save(tmp_path)
         assert (tmp_path / REPORT).read_text().count("data:image/png") >= 3

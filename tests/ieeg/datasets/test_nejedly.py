@@ -38,8 +38,7 @@ def test_first_patients_by_number(folder):
     assert {s.patient for s in finetune} == {"mayo-2", "mayo-4", "mayo-6", "mayo-8"}
     assert not {s.patient for s in finetune} & {s.patient for s in test}
     assert len(finetune) + len(test) == 10
-    with pytest.raises(ValueError, match="count must lie between 1 and 9"):
-        first_patients(nejedly_segments(folder), 10)
+    refuses(first_patients, "count must lie between 1 and 9", nejedly_segments(folder), 10)
 
 
 def test_signal_is_mirrored_to_a_model_segment(folder):
@@ -55,8 +54,7 @@ def test_padding():
     x = np.arange(5, dtype=np.float32)[None]
     np.testing.assert_array_equal(pad_symmetrically(x, 5), x)
     assert pad_symmetrically(x, 22).shape == (1, 22)
-    with pytest.raises(ValueError, match="more than 4"):
-        pad_symmetrically(x, 4)
+    refuses(pad_symmetrically, "more than 4", x, 4)
 
 
 def test_batches(folder):

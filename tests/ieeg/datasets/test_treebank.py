@@ -113,8 +113,7 @@ def test_triggers():
     np.testing.assert_array_equal(
         treebank.trigger_samples(times, movie[:1], index[:1]), np.rint(1000 + (times - 10) * 2048)
     )
-    with pytest.raises(ValueError, match="rising order"):
-        treebank.trigger_samples(times, movie[::-1], index)
+    refuses(treebank.trigger_samples, "rising order", times, movie[::-1], index)
 
 
 def test_words(tmp_path):

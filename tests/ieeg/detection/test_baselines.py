@@ -125,8 +125,7 @@ def test_files_come_back_and_damaged_ones_are_named(tmp_path):
         (tmp_path / "classes.json").write_text(json.dumps(two | {"weights": [[1] * 18] * 2} | change))
         refuses(load_baseline, r"classes\.json is no classes of this library", tmp_path / "classes.json")
     refuses(load_baseline, "there is no file", tmp_path / "missing.json", kind=FileNotFoundError)
-    with pytest.raises(ValueError, match="quiet must be a positive line length"):
-        LineLength(quiet=-1.0)
+    refuses(LineLength, "quiet must be a positive line length", quiet=-1.0)
 
 
 def test_brainmaze_that_is_not_installed_is_named(monkeypatch):

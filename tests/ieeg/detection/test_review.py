@@ -6,6 +6,7 @@ import sys
 import mne
 import numpy as np
 import pytest
+from support.reading import refuses
 
 from mvpa_ts.ieeg import Detector, read_recording, simulate_recording
 from mvpa_ts.ieeg.commands.main import main
@@ -40,8 +41,7 @@ def test_corrections_come_back_and_are_counted(tmp_path):
         assert review(recording(), [], lambda raw: raw.set_annotations(marks)).events == [(100.0, 120.0)]
     with pytest.raises(ValueError, match=r"until must lie in the recording, which lasts 120 s, got 121\.0"):
         review(recording(), EVENTS, edit, until=121.0)
-    with pytest.raises(FileNotFoundError, match="holds no review"):
-        load_review(tmp_path / "nowhere")
+    refuses(load_review, "holds no review", tmp_path / "nowhere", kind=FileNotFoundError)
 
 
 @pytest.mark.parametrize(("until", "rows"), [(60.0, 0), (None, 1)])
@@ -64,8 +64,7 @@ def test_reviews_of_another_recording_are_refused(tmp_path):
     result = review(recording(), EVENTS, edit)
     with pytest.raises(ValueError, match=r"the review is of another recording: it is of S01_session0 \(120 s\)"):
         retrain("demo", [(result, recording(session=1))], tmp_path)
-    with pytest.raises(ValueError, match="of another recording"):
-        retrain("demo", [(result, recording(duration=180.0))], tmp_path)
+    refuses(retrain, "of another recording", "demo", [(result, recording(duration=180.0))], tmp_path)
 
 
 def test_without_the_browser_the_error_says_what_to_do(monkeypatch):
@@ -91,8 +90,7 @@ def test_the_window_opens_at_the_first_event_on_a_scale_of_its_own(monkeypatch):
         raise RuntimeError("Cannot connect to a valid display")
 
     monkeypatch.setattr(mne.io.BaseRaw, "plot", without_display)
-    with pytest.raises(OSError, match="needs a display, and this machine has none"):
-        review(made_up, [], browse)
+    refuses(review, "needs a display, and this machine has none", made_up, [], browse, kind=OSError)
 
 
 def test_corrected_events_make_a_better_detector(tmp_path):
@@ -109,8 +107,7 @@ def test_corrected_events_make_a_better_detector(tmp_path):
     assert np.nan_to_num(f1[1]) >= np.nan_to_num(f1[0])
     assert f1[1] >= 0.6
     assert trained_on(first, tmp_path / "model")
-    with pytest.raises(ValueError, match="model exists: name another --output"):
-        retrain("demo", [(corrected, first)], tmp_path)
+    refuses(retrain, "model exists: name another --output", "demo", [(corrected, first)], tmp_path)
 
 
 def test_the_commands(tmp_path, capsys, fails):

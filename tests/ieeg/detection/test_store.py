@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from support.made_up_recordings import disk_of
+from support.reading import refuses
 
 from mvpa_ts.ieeg.detection.store import ProbabilityStore
 from mvpa_ts.weights import weight_hash
@@ -105,14 +106,11 @@ def test_damage_is_not_taken_for_a_kill(tmp_path):
     lines = whole.split(b"\n")
     lines[3] = lines[3].replace(b"nan", b"0.9")
     path.write_bytes(b"\n".join(lines))
-    with pytest.raises(ValueError, match="row 3 is damaged"):
-        ProbabilityStore(path, SETTINGS, STARTS)
+    refuses(ProbabilityStore, "row 3 is damaged", path, SETTINGS, STARTS)
     path.write_bytes(whole)
-    with pytest.raises(ValueError, match="row 1 is damaged or of another recording"):
-        ProbabilityStore(path, SETTINGS, STARTS + 1)
+    refuses(ProbabilityStore, "row 1 is damaged or of another recording", path, SETTINGS, STARTS + 1)
     path.write_text("onset\tduration\n")
-    with pytest.raises(ValueError, match="not a store of probabilities"):
-        ProbabilityStore(path, SETTINGS, STARTS)
+    refuses(ProbabilityStore, "not a store of probabilities", path, SETTINGS, STARTS)
 
 
 def test_second_writer_is_refused(tmp_path):
@@ -130,8 +128,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch, number):
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     if number == errno.EACCES:
-        with pytest.raises(OSError, match="Permission denied"):
-            full(tmp_path / "run")
+        refuses(full, "Permission denied", tmp_path / "run", kind=OSError)
     else:
         full(tmp_path / "run")
         assert len(ProbabilityStore(tmp_path / "run", SETTINGS, STARTS)) == len(STARTS)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import pywt
 import torch
+from support.made_up_recordings import seeded
 
-from mvpa_ts.ieeg import Detector, MVPFormer, MVPFormerConfig, Recording, mvpformer_m, mvpformer_s, mvpformer_tiny
+from mvpa_ts.ieeg import Detector, MVPFormerConfig, Recording, mvpformer_m, mvpformer_s, mvpformer_tiny
 from mvpa_ts.ieeg.model.amplitude import LEVEL_SEGMENTS, POWER_FLOOR, AmplitudeMap, band_log_power, running_level
 from mvpa_ts.ieeg.model.streaming import StreamingMVPFormer
 from mvpa_ts.ieeg.model.wavelet import wavedec
@@ -16,8 +17,7 @@ SEGMENT = 2560
 
 
 def make_model(**changes):
-    torch.manual_seed(0)
-    return MVPFormer(mvpformer_tiny(dim=16, mlp_dim=24, context=4, num_classes=2, **changes)).eval()
+    return seeded(dim=16, mlp_dim=24, context=4, num_classes=2, **changes)
 
 
 def make_signal(segments, channels=3):

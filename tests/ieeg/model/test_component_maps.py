@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from support.reading import refuses
 
 from mvpa_ts.ieeg import MVPFormer, mvpformer_tiny
 from mvpa_ts.ieeg.model.component_maps import ComponentMaps, component_maps, plot_component_maps
@@ -113,10 +114,8 @@ def test_figure_has_a_panel_for_each_layer_head_and_stage(model, term):
 
 def test_errors(model):
     llama = MVPFormer(mvpformer_tiny(attention="llama"))
-    with pytest.raises(ValueError, match="no MVPA attention"):
-        component_maps(llama, [])
-    with pytest.raises(ValueError, match="signals must hold at least one window"):
-        component_maps(model, [])
+    refuses(component_maps, "no MVPA attention", llama, [])
+    refuses(component_maps, "signals must hold at least one window", model, [])
     with pytest.raises(ValueError, match=r"channel_names must be 2 names, one for each channel, got 1"):
         component_maps(model, [torch.zeros(1, 2, 2560).double()], ["A"])
     maps = component_maps(model, [torch.zeros(1, 2, 2560).double()])

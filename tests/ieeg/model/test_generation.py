@@ -5,15 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.made_up_recordings import enlarged
+from support.made_up_recordings import PLAIN, enlarged, noise
 from torch import Tensor
 from torch.nn import functional as F
 
-from mvpa_ts.ieeg import MVPFormer, Preprocessing, Recording, embed, generate
+from mvpa_ts.ieeg import MVPFormer, embed, generate
 from mvpa_ts.ieeg.model.generation import nearest_segments, roll_out
 
 C = 3
-PLAIN = Preprocessing(band=None, notch=None, reference=None)
 
 
 def make_model(**changes: Any) -> MVPFormer:
@@ -95,13 +94,8 @@ def test_nearest_is_by_direction_over_all_channels():
     assert nearest_segments(mixed[None], past, valid).tolist() == [5]
 
 
-def recording(seconds: float, sfreq: float = 512.0) -> Recording:
-    samples = np.random.default_rng(0).normal(0, 50, (C, round(seconds * sfreq)))
-    return Recording.from_array(samples, sfreq, ["A1", "A2", "A3"], "µV")
-
-
 def test_the_waveform_is_made_of_the_recordings_past():
-    source = recording(63.0)
+    source = noise(63.0)
     model = make_model().float()
     result = generate(model, source, 3, preprocessing=PLAIN)
     assert result.embeddings.shape == (3, C, 64)
@@ -123,30 +117,30 @@ def test_the_waveform_is_made_of_the_recordings_past():
 
 def test_only_the_past_counts_and_the_grid_ends_with_the_recording():
     """What is generated after 61.3 s is the same whatever comes later, and at another rate nearly the same place."""
-    source, model = recording(80.0), make_model().float()
+    source, model = noise(80.0), make_model().float()
     cut = source.crop(0.0, 61.3)
     result = generate(model, cut, 2, preprocessing=PLAIN)
     embeddings = embed(model, cut.crop(1.3, 61.3), preprocessing=PLAIN)
     assert len(embeddings.starts) == 12
     assert result.start == pytest.approx(61.3, abs=2.1 / 512)
-    other = generate(model, recording(61.3, sfreq=1000.0), 2, preprocessing=PLAIN)
+    other = generate(model, noise(61.3, rate=1000.0), 2, preprocessing=PLAIN)
     assert other.start == pytest.approx(61.3, abs=3e-3)
     assert other.waveform.shape == (C, 2 * 2560)
 
 
 def test_a_short_past_is_searched():
-    result = generate(make_model().float(), recording(60.0), 4, preprocessing=PLAIN, past=3)
+    result = generate(make_model().float(), noise(60.0), 4, preprocessing=PLAIN, past=3)
     assert set(result.sources) <= {45.0, 50.0}
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: generate(make_model().float(), recording(60.0), 0, preprocessing=PLAIN), "steps must be at least 1"),
-        (lambda: generate(make_model().float(), recording(9.0), 1, preprocessing=PLAIN), "needs two past segments"),
-        (lambda: generate(make_model().float(), recording(60.0), 1, past=1), "past is 1"),
-        (lambda: generate(make_model(prediction_head=False), recording(60.0), 1), "no prediction head"),
-        (lambda: generate(make_model().float(), recording(60.0), 1, preprocessing=PLAIN, context=200), "context must"),
+        (lambda: generate(make_model().float(), noise(60.0), 0, preprocessing=PLAIN), "steps must be at least 1"),
+        (lambda: generate(make_model().float(), noise(9.0), 1, preprocessing=PLAIN), "needs two past segments"),
+        (lambda: generate(make_model().float(), noise(60.0), 1, past=1), "past is 1"),
+        (lambda: generate(make_model(prediction_head=False), noise(60.0), 1), "no prediction head"),
+        (lambda: generate(make_model().float(), noise(60.0), 1, preprocessing=PLAIN, context=200), "context must"),
     ],
 )
 def test_refusals(make, message):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support.made_up_recordings import seeded
+from support.reading import refuses
 from torch import Tensor
 
 from mvpa_ts.attention.reference import reference_attention
@@ -156,20 +157,17 @@ def test_classification_of_concatenated_channels():
     features = torch.randn(B, T, C, 64)
     expected = torch.cat([features[:, -1, c] for c in range(C)], dim=-1) @ model.head.weight.T
     torch.testing.assert_close(model.classify(features), expected)
-    with pytest.raises(ValueError, match="needs 3 channels, got 2"):
-        model.classify(features[:, :, :2])
+    refuses(model.classify, "needs 3 channels, got 2", features[:, :, :2])
 
 
 def test_masks_of_another_shape_are_refused():
     """A mask of channels is none of segments, even where a sample has as many of both."""
     model = MVPFormer(mvpformer_tiny(num_classes=2)).eval()
     x, mask = torch.randn(2, 3, 2 * 2560), torch.ones(2, 3, dtype=torch.bool)
-    with pytest.raises(ValueError, match=r"token_mask must be a bool tensor of shape \(2, 2, 3\)"):
-        model.encode(x, mask)
+    refuses(model.encode, r"token_mask must be a bool tensor of shape \(2, 2, 3\)", x, mask)
     features = model(x, mask)
     for wrong in (mask[0], torch.ones(2, 2, 3, dtype=torch.bool), mask.float()):
-        with pytest.raises(ValueError, match=r"channel_mask must be a bool tensor of shape \(2, 3\)"):
-            model.classify(features, wrong)
+        refuses(model.classify, r"channel_mask must be a bool tensor of shape \(2, 3\)", features, wrong)
 
 
 def test_classification_by_the_most_suspicious_channels():
@@ -181,8 +179,7 @@ def test_classification_by_the_most_suspicious_channels():
     torch.testing.assert_close(logits[0, 1] - logits[0, 0], odds[[0, 2]].mean().log())
     assert logits[1].isfinite().all()
     torch.testing.assert_close(model.classify(features)[0].softmax(0)[1], odds.mean() / (1 + odds.mean()))
-    with pytest.raises(ValueError, match="pooling='logsumexp' needs num_classes 2"):
-        mvpformer_tiny(num_classes=3, pooling="logsumexp")
+    refuses(mvpformer_tiny, "pooling='logsumexp' needs num_classes 2", num_classes=3, pooling="logsumexp")
 
 
 def test_predict_next_is_the_prediction_of_the_features():
@@ -264,22 +261,19 @@ def test_whole_model_in_bfloat16():
     ],
 )
 def test_refusals(call, message):
-    with pytest.raises(ValueError, match=message):
-        call(seeded(time_rows=30, channel_rows=7, prediction_head=False))
+    refuses(call, message, seeded(time_rows=30, channel_rows=7, prediction_head=False))
 
 
 def test_padding_needs_rows_where_they_stand_for_distances_alone():
     embeddings, mask = torch.randn(1, 31, 8, 64), torch.zeros(1, 31, 8, dtype=torch.bool)
     mask[:, 1:, 1:] = True
     sizes = {"time_rows": 30, "channel_rows": 7}
-    with pytest.raises(ValueError, match="the input has 31 segments"):
-        seeded(**sizes).decode(embeddings, token_mask=mask)
+    refuses(seeded(**sizes).decode, "the input has 31 segments", embeddings, token_mask=mask)
     model = seeded(**sizes, row_order="released")
     features = model.decode(embeddings, token_mask=mask)
     torch.testing.assert_close(features[:, 1:, 1:], model.decode(embeddings[:, 1:, 1:]))
     mask[:, 5, 0] = True
-    with pytest.raises(ValueError, match="the input has 8 channels"):
-        model.decode(embeddings, token_mask=mask)
+    refuses(model.decode, "the input has 8 channels", embeddings, token_mask=mask)
 
 
 @pytest.mark.parametrize(

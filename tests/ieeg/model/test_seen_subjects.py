@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.made_up_recordings import recording
+from support.reading import refuses
 
 pytest.importorskip("peft")
 from mvpa_ts.ieeg import Detector, MVPFormer, Recording, mvpformer_tiny
@@ -45,8 +46,7 @@ def test_a_folder_says_whom_it_has_seen(tmp_path):
     assert "Ada" not in (tmp_path / TRAINING_NAME).read_text()
     for damaged, message in (("{", "not readable as JSON"), ("{}", "must hold a list of hashes")):
         (tmp_path / TRAINING_NAME).write_text(damaged)
-        with pytest.raises(ValueError, match=message):
-            read_training_subjects(tmp_path)
+        refuses(read_training_subjects, message, tmp_path)
 
 
 def test_refusal_names_the_subjects():
@@ -188,8 +188,7 @@ def test_a_detector_of_a_patient_names_channels_that_differ(tmp_path):
     with pytest.warns(UserWarning, match="stream has other channels .*: A2 missing here; B1 unknown there"):
         StreamingDetector(folder, 512.0, ["A1", "B1"])
     (folder / TRAINING_NAME).write_text('{"subjects_sha256": [], "channels": [3]}')
-    with pytest.raises(ValueError, match="must hold lists of channels' names"):
-        detector.detect(recordings[3])
+    refuses(detector.detect, "must hold lists of channels' names", recordings[3])
 
 
 def test_recordings_that_begin_alike_are_told_apart(tmp_path):

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
+from support.made_up_recordings import PLAIN
 
-from mvpa_ts.ieeg import Preprocessing, Recording, Segments
+from mvpa_ts.ieeg import Recording, Segments
 from mvpa_ts.ieeg.preprocessing.bad_samples import bad_samples, bridge
-
-PLAIN = Preprocessing(band=None, notch=None, reference=None)
 
 
 def slow_bad(x: np.ndarray, run: int) -> np.ndarray:

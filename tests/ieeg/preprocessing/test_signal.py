@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from scipy import signal as scipy_signal
+from support.made_up_recordings import PLAIN
 
 from mvpa_ts.ieeg import Preprocessing, Recording
 from mvpa_ts.ieeg.preprocessing.settings import default_preprocessing, line_frequency
@@ -44,8 +45,7 @@ def test_streamed_equals_whole(rate, reference):
 
 def test_resampling_alone_bridges_across_cuts():
     x = signal(1024.0, 60) * 0.01 + np.linspace(0, 4000, 61_440)  # a steep drift, so that a bridge needs both edges
-    settings = Preprocessing(band=None, notch=None, reference=None)
-    stream = PreprocessedSignal(recording(x, 1024.0), settings)
+    stream = PreprocessedSignal(recording(x, 1024.0), PLAIN)
     whole, _ = stream.read(0, stream.num_samples)
     cut = int(31.5 * 512)  # within the gap of A2
     pieces = [stream.read(0, cut)[0], stream.read(cut, stream.num_samples)[0]]
@@ -55,7 +55,7 @@ def test_resampling_alone_bridges_across_cuts():
 
 def test_unfiltered_stream_finds_flat_stretches_across_cuts():
     x = signal(512.0, 100)
-    stream = PreprocessedSignal(recording(x, 512.0), Preprocessing(band=None, notch=None, reference=None))
+    stream = PreprocessedSignal(recording(x, 512.0), PLAIN)
     _, bad = stream.read(0, stream.num_samples)
     cuts = [0, 26_000, 26_040, 38_380, 38_390, stream.num_samples - 100, stream.num_samples]
     pieces = [stream.read(a, b) for a, b in itertools.pairwise(cuts)]
@@ -100,9 +100,7 @@ def test_unfiltered_stream_bridges_across_cuts(gaps, reference):
 def test_bridge_over_a_cut_leads_from_edge_to_edge():
     x = np.random.default_rng(0).normal(0, 50, (1, 12 * 512))
     x[0, 2500:2661], x[0, 2499], x[0, 2661] = np.nan, 100.0, 262.0
-    stream = PreprocessedSignal(
-        Recording.from_array(x, 512.0, ["A1"], "µV"), Preprocessing(band=None, notch=None, reference=None)
-    )
+    stream = PreprocessedSignal(Recording.from_array(x, 512.0, ["A1"], "µV"), PLAIN)
     pieces = np.concatenate([stream.read(0, 2560)[0], stream.read(2560, 5120)[0]], 1)
     # 162 steps from 100 to 262, a little bent as far edges weigh 1 / distance − 1 / reach.
     np.testing.assert_allclose(pieces[0, 2499:2662], np.arange(100.0, 263.0), atol=2.5)

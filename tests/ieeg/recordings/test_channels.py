@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from scipy import stats
+from support.made_up_recordings import PLAIN
 
-from mvpa_ts.ieeg import Preprocessing, Recording, Segments
+from mvpa_ts.ieeg import Recording, Segments
 from mvpa_ts.ieeg.preprocessing.selection import Moments, rank_channels, select_channels
 from mvpa_ts.ieeg.recordings.channels import bipolar_pairs, natural_order, not_eeg, plain_name
 
@@ -92,8 +93,7 @@ def test_selection_keeps_the_recordings_order_and_its_first_minutes():
     x = rng.normal(0, 1, (40, 512 * 60)) * rng.uniform(10, 100, 40)[:, None]
     x[:, 512 * 30 :] *= rng.uniform(0.1, 10, 40)[:, None]  # must not count with minutes=0.5
     names = [f"A{i + 1}" for i in range(40)]
-    plain = Preprocessing(band=None, notch=None, reference=None)
-    segments = Segments(Recording.from_array(x, 512.0, names, "µV"), plain)
+    segments = Segments(Recording.from_array(x, 512.0, names, "µV"), PLAIN)
     chosen = select_channels(segments, 32, minutes=0.5)
     assert len(chosen) == 32
     assert list(chosen) == [name for name in names if name in chosen]
@@ -106,7 +106,5 @@ def test_selection_keeps_the_recordings_order_and_its_first_minutes():
 def test_a_dead_channel_comes_last():
     x = np.random.default_rng(1).normal(0, 30, (4, 512 * 10))
     x[1] = 0.0
-    segments = Segments(
-        Recording.from_array(x, 512.0, list("ABCD"), "µV"), Preprocessing(band=None, notch=None, reference=None)
-    )
+    segments = Segments(Recording.from_array(x, 512.0, list("ABCD"), "µV"), PLAIN)
     assert select_channels(segments, 3) == ("A", "C", "D")

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from support import reading
 from support.edf_files import signals_of
+from support.made_up_recordings import noise
+from support.reading import change
 
 from mvpa_ts.ieeg import Recording, read_recording, simulate_recording
 from mvpa_ts.ieeg.recordings.swec import read_swec
@@ -24,19 +26,12 @@ pytest.importorskip("pybv")
 
 
 def recording(seconds: float = 20.0, channels: int = 2) -> Recording:
-    x = np.random.default_rng(0).normal(0, 50, (channels, round(seconds * 512)))
-    names = [f"A{i + 1}" for i in range(channels)]
-    return Recording.from_array(x, 512.0, names, "µV", subject="ID90", seizures=[(4.0, 9.5)], preprocessed=True)
+    return noise(seconds, channels=channels, subject="ID90", seizures=[(4.0, 9.5)], preprocessed=True)
 
 
 def raw(channels: int = 2) -> mne.io.RawArray:
     info = mne.create_info([f"A{i + 1}" for i in range(channels)], 512.0, "seeg")
     return mne.io.RawArray(recording(channels=channels).read(0, 20 * 512) * 1e-6, info, verbose="error")
-
-
-def change(file: Path, action) -> None:
-    with h5py.File(file, "r+") as opened:
-        action(opened)
 
 
 def replace(path: Path, old: bytes, new: bytes) -> None:

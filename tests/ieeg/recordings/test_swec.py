@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.reading import refuses
+from support.made_up_recordings import noise
+from support.reading import change, refused, refuses
 
 from mvpa_ts.ieeg import Recording, Segments, read_recording, simulate_recording
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
@@ -21,10 +22,7 @@ pytest.importorskip("hdf5plugin")
 
 
 def simple(subject: str = "ID04", seconds: float = 30.0, seed: int = 0) -> Recording:
-    x = np.random.default_rng(seed).normal(0, 40, (3, round(seconds * 512)))
-    return Recording.from_array(
-        x, 512.0, ["A1", "A2", "A3"], "µV", subject=subject, seizures=[(4.0, 9.5), (20.0, 22.0)], preprocessed=True
-    )
+    return noise(seconds, seed=seed, subject=subject, seizures=[(4.0, 9.5), (20.0, 22.0)], preprocessed=True)
 
 
 @pytest.fixture
@@ -35,11 +33,6 @@ def folder(tmp_path) -> Path:
 
 def expected(start: int, stop: int) -> np.ndarray:
     return simple().read(start, stop)
-
-
-def change(file: Path, action) -> None:
-    with h5py.File(file, "r+") as opened:
-        action(opened)
 
 
 def test_layout(folder):
@@ -199,15 +192,13 @@ def test_damaged_samples(folder):
     content = bytearray(path.read_bytes())
     content[place : place + 16] = bytes(16)  # the header of the compressed chunk
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"ID04_part_3\.h5 cannot be read at samples \[0, 3072\)"):
-        recording.read(24 * 512, 30 * 512)
+    refuses(recording.read, r"ID04_part_3\.h5 cannot be read at samples \[0, 3072\)", 24 * 512, 30 * 512)
 
 
 def test_not_this_layout(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["other"] = 1
-    with pytest.raises(ValueError, match=r"has no data/ieeg; it holds \['other'\]"):
-        read_recording(tmp_path / "x.h5")
+    refused(tmp_path / "x.h5", r"has no data/ieeg; it holds \['other'\]")
     refuses(read_swec, "no file or folder", tmp_path / "ID99", kind=FileNotFoundError)
 
 

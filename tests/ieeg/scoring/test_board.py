@@ -27,6 +27,9 @@ def detector(name, score):
     return BaselineDetector(Added(name, score), channels="all")
 
 
+LATE = {"late": detector("late", seconds_of(110, 140))}
+
+
 def recordings():
     first = simulate_recording("S01", num_channels=2, duration=600.0, num_seizures=0)
     first = first.with_seizures([(100.0, 130.0)])
@@ -35,9 +38,7 @@ def recordings():
 
 
 def test_scores_as_counted_by_hand():
-    result = board(
-        recordings(), {"late": detector("late", seconds_of(110, 140)), "never": detector("never", seconds_of(0, 0))}
-    )
+    result = board(recordings(), LATE | {"never": detector("never", seconds_of(0, 0))})
     late, never = (result.rows.set_index("detector").loc[name] for name in ("late", "never"))
     # One seizure, found; in the second recording the same event is false: 1 in 1200 s.
     assert (late["seizures"], late["found"], late["false events a day"]) == (1, 1, 72.0)
@@ -70,10 +71,10 @@ def test_a_detector_may_change_the_starts_that_it_is_given():
 def test_a_stretch_that_is_marked_bad_is_no_time_in_which_an_event_could_be_false():
     night = simulate_recording("S02", num_channels=2, duration=600.0, num_seizures=0).with_seizures([])
     night.bad_spans = ((300.0, 600.0),)
-    (row,) = board([night], {"late": detector("late", seconds_of(110, 140))}).rows.to_dict("records")
+    (row,) = board([night], LATE).rows.to_dict("records")
     assert (row["false events a day"], row["hours"]) == (288.0, round(300 / 3600, 3))
     night = night.with_seizures([(120.0, 150.0), (400.0, 430.0)])
-    (row,) = board([night], {"late": detector("late", seconds_of(110, 140))}).rows.to_dict("records")
+    (row,) = board([night], LATE).rows.to_dict("records")
     assert (row["seizures"], row["found"], row["seizures skipped"]) == (2, 1, 1)
 
 
@@ -81,9 +82,7 @@ def test_a_detector_that_fails_is_listed_and_costs_no_other():
     def broken(recording, starts):
         raise RuntimeError("no licence")
 
-    result = board(
-        recordings()[:1], {"broken": detector("broken", broken), "late": detector("late", seconds_of(110, 140))}
-    )
+    result = board(recordings()[:1], {"broken": detector("broken", broken), **LATE})
     assert result.failures == {"broken: S01_session0": "no licence"}
     assert [*result.rows["found"]] == [1, 0]
     assert [*result.rows["failed on"]] == [0, 1]
@@ -94,7 +93,7 @@ def test_a_detector_that_fails_is_listed_and_costs_no_other():
     short = board(recordings()[:1], {"short": detector("short", lambda recording, starts: [0.5])})
     assert "must give 120 probabilities between 0 and 1" in short.failures["short: S01_session0"]
     with pytest.raises(ValueError, match="of 1 recordings 0 do"):
-        board(recordings()[2:3], {"late": detector("late", seconds_of(110, 140))})
+        board(recordings()[2:3], LATE)
 
 
 def test_recordings_that_trained_a_detector_are_named(tmp_path):

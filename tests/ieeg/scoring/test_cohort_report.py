@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import kstest
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import cohen_kappa_score
+from support.reading import refuses
 
 from mvpa_ts.ieeg.detection.rules import OnlineRule, probabilities_to_events
 from mvpa_ts.ieeg.events import segment_labels
@@ -343,12 +344,9 @@ def test_single_subject_has_no_interval(cohort):
 
 
 def test_errors(cohort):
-    with pytest.raises(ValueError, match="every subject once"):
-        cohort_report([*cohort, cohort[0]])
-    with pytest.raises(ValueError, match="group g names subjects without result: X"):
-        cohort_report(cohort, {"g": ["S0", "X"]})
-    with pytest.raises(ValueError, match="subject S must hold at least one recording"):
-        SubjectResult("S", [])
+    refuses(cohort_report, "every subject once", [*cohort, cohort[0]])
+    refuses(cohort_report, "group g names subjects without result: X", cohort, {"g": ["S0", "X"]})
+    refuses(SubjectResult, "subject S must hold at least one recording", "S", [])
 
 
 def test_markdown_shows_undefined_as_a_dash_and_keeps_bars_in_their_cell():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.made_up_recordings import disk_of
+from support.reading import refuses
 
 from mvpa_ts.ieeg.training.checkpoints import AtomicCheckpointIO
 
@@ -94,13 +95,11 @@ def test_damaged_checkpoint(tmp_path, how):
     io, path = AtomicCheckpointIO(), tmp_path / "last.ckpt"
     io.save_checkpoint(checkpoint(1.0), path)
     path.write_bytes(DAMAGES[how](path.read_bytes()))
-    with pytest.raises(ValueError, match=r"last\.ckpt cannot be read .* damaged"):
-        io.load_checkpoint(path, weights_only=False)
+    refuses(io.load_checkpoint, r"last\.ckpt cannot be read .* damaged", path, weights_only=False)
 
 
 def test_other_files_and_no_file(tmp_path):
     torch.save({"w": torch.ones(2)}, tmp_path / "weights.ckpt")
-    with pytest.raises(ValueError, match="holds no state_dict"):
-        AtomicCheckpointIO().load_checkpoint(tmp_path / "weights.ckpt")
+    refuses(AtomicCheckpointIO().load_checkpoint, "holds no state_dict", tmp_path / "weights.ckpt")
     with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
         AtomicCheckpointIO().load_checkpoint(tmp_path / "none.ckpt")
