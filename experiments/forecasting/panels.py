@@ -23,9 +23,9 @@ sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import torch
 from harness.board import models
-from harness.board.regressions import REGRESSIONS, WINDOW_REGRESSIONS, in_window_error, ridge_errors
+from harness.board.regressions import REGRESSIONS, WINDOW_REGRESSIONS, in_window_errors, ridge_errors
 from harness.board.report import FLOOR, draw, markdown
-from harness.board.tasks import TASKS, available, floor_error
+from harness.board.tasks import ELSEWHERE, REAL, TASKS, available, floor_error
 from harness.command_line import script_parser
 from harness.study import Study
 
@@ -66,11 +66,11 @@ def planned(arguments: argparse.Namespace) -> list[Case]:
         for name in arguments.models:
             if name == REGRESSION:
                 rows = [FLOOR, *REGRESSIONS, *WINDOW_REGRESSIONS]
-                cases += [(task, row, 0, TESTED, seed) for row in rows for seed in seeds[: 1 if "LA" in task else 3]]
+                cases += [(task, row, 0, TESTED, seed) for row in rows for seed in seeds[: 1 if task in REAL else 3]]
             elif name == models.DEFAULTS:
                 steps = ((name, models.STEPS), (models.NO_ATTENTION, models.STEPS), (name, models.LONG))
                 cases += [(task, *each, TESTED, seed) for each in steps for seed in seeds]
-            else:
+            elif task in models.FEWER_TASKS.get(name, TASKS):
                 cases += [(task, name, models.STEPS, trial, DEVELOPMENT) for trial in range(trials)]
                 rows = list(models.ARMS) if name == "MVPA" else [name]
                 cases += [(task, row, models.STEPS, TESTED, seed) for row in rows for seed in seeds]
@@ -80,7 +80,7 @@ def planned(arguments: argparse.Namespace) -> list[Case]:
 def measured(
     study: Study, task_name: str, name: str, steps: int, trial: int, seed: int, *, quick: bool = False
 ) -> list[dict[str, Any]] | None:
-    """Rows of one run: a trial's validation error, or a test error, with one more for the wider panel."""
+    """Rows of one run: a trial's validation error, or a test error, with one more for other channels."""
     task = TASKS[task_name](seed, quick)
     if steps == 0:
         return regression(task_name, name, task)
@@ -89,6 +89,7 @@ def measured(
     if trial != TESTED:
         settings = models.drawn(model, trial)
         _, row = models.trained(models.build(model, task, settings, {}, length, seed), task, "validation")
+        row.pop("mae", None)
         return [{"validation_mse": row.pop("mse"), **row, "settings": json.dumps(settings)}]
     if name in (models.DEFAULTS, models.NO_ATTENTION):
         change = {} if name == models.DEFAULTS else {"encoder_layers": 0}
@@ -97,10 +98,16 @@ def measured(
         settings = chosen(study, task_name, model)
         network = models.build(model, task, settings, arm, length, seed)
     host, row = models.trained(network, task, "test")
-    rows = [{"test_mse": row.pop("mse"), **row, "settings": json.dumps(settings)}]
-    if task.wider is not None and model in ("MVPA", "NHITS"):  # the others are made for one number of channels
-        rows.append({**rows[0], "task": f"{task_name}, 24 channels", "test_mse": models.wider_error(host, task.wider)})
+    rows: list[dict[str, Any]] = [{**as_tested(row), "settings": json.dumps(settings)}]
+    if task.elsewhere is not None and model in ("MVPA", "NHITS"):  # the others are made for one number of channels
+        error = models.error_elsewhere(host, task.elsewhere)
+        rows.append({**rows[0], "task": ELSEWHERE[task_name], "test_mse": error, "test_mae": None})
     return rows
+
+
+def as_tested(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose errors are named for the test part."""
+    return {f"test_{name}" if name in ("mse", "mae") else name: value for name, value in row.items()}
 
 
 def chosen(study: Study, task: str, model: str) -> dict[str, Any]:
@@ -112,17 +119,17 @@ def chosen(study: Study, task: str, model: str) -> dict[str, Any]:
 
 def regression(task_name: str, name: str, task: Any) -> list[dict[str, Any]] | None:
     """Rows of the floor or of a regression in closed form."""
-    wider = f"{task_name}, 24 channels"
+    elsewhere = ELSEWHERE.get(task_name, "")
     if name == FLOOR:
-        floors = {task_name: floor_error(task), wider: task.wider and floor_error(task.wider)}
+        floors = {task_name: floor_error(task), elsewhere: task.elsewhere and floor_error(task.elsewhere)}
         return [{"task": where, "test_mse": error} for where, error in floors.items() if error is not None] or None
     if name in WINDOW_REGRESSIONS:
-        return [{"test_mse": in_window_error(task, WINDOW_REGRESSIONS[name])}]
+        return [as_tested(in_window_errors(task, WINDOW_REGRESSIONS[name]))]
     errors, penalty = ridge_errors(task, REGRESSIONS[name])
     settings = json.dumps({"penalty": penalty})
     return [
-        {"task": where, "test_mse": error, "settings": settings}
-        for where, error in zip((task_name, wider), errors, strict=False)
+        {"task": where, **as_tested(error), "settings": settings}
+        for where, error in zip((task_name, elsewhere), errors, strict=False)
     ]
 
 

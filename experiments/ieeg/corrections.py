@@ -5,11 +5,13 @@ false, and moves what is off by more than 5 s, five times; training sees the rec
 
     python experiments/ieeg/corrections.py          # results/detection/corrections.*, some 10 minutes, resumable
     python experiments/ieeg/corrections.py --quick  # one subject, written to a temporary folder
+    python experiments/ieeg/corrections.py --window # results/detection/review.png: the window, with mne-qt-browser
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import tempfile
 import time
@@ -29,16 +31,22 @@ from harness.study import Study, grid, paragraphs
 from harness.tables import machines
 
 from mvpa_ts.ieeg import Detector, simulate_recording
-from mvpa_ts.ieeg.detection.review import Review, retrain
+from mvpa_ts.ieeg.detection.review import Review, browse, retrain, review
 from mvpa_ts.ieeg.scoring.scores import score_events
 
 SEED, SUBJECTS, CORRECTIONS = 556, 6, 5
 
 
 def main() -> None:
-    """Measure the subjects that the table lacks."""
-    quick = script_parser(__doc__).parse_args().quick
+    """Measure the subjects that the table lacks, or draw the window."""
+    parser = script_parser(__doc__)
+    parser.add_argument("--window", action="store_true", help="draw the window of `mvpformer review` alone")
+    arguments = parser.parse_args()
+    quick = arguments.quick
     results = begin_study(quick=quick)
+    if arguments.window:
+        draw_window(results / "review.png")
+        return
     warnings.simplefilter("ignore")
     study = Study("detection", "corrections", ["cohort", "subject"], report, table=results / "corrections.csv")
     if quick:
@@ -78,6 +86,32 @@ def measure(
     # Nothing found and nothing detected is an F1 of 0 where there are seizures.
     before, after = np.nan_to_num(scores)
     return {"corrections": min(len(places), CORRECTIONS), "before": before, "after": after, "seconds": seconds}
+
+
+def draw_window(path: Path) -> None:
+    """The window that a reader sees, with the events that the box's detector found; no display is needed."""
+    os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+    from PySide6.QtCore import QTimer
+    from PySide6.QtWidgets import QApplication
+
+    application = QApplication([])
+    recording = simulate_recording("R0", seed=SEED, num_channels=16, duration=1200.0, num_seizures=3)
+
+    def save() -> None:
+        shown = [item for item in application.topLevelWidgets() if type(item).__name__ == "MNEQtBrowser"]
+        if not shown:
+            QTimer.singleShot(1000, save)
+            return
+        window = shown[0]
+        window.resize(1100, 620)
+        window._toggle_annotation_fig()  # what the key "a" does
+        QTimer.singleShot(1000, lambda: (window.grab().save(str(path)), window.close()))
+
+    def show(raw: Any) -> None:
+        QTimer.singleShot(2000, save)
+        browse(raw)
+
+    review(recording, Detector("demo").detect(recording).events, show)
 
 
 def errors(truth: Sequence[tuple[float, float]], detected: Sequence[tuple[float, float]]) -> list[float]:

@@ -4,11 +4,12 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from harness.board import models, regressions, tasks
 
-CHANGING = [name for name in tasks.TASKS if name != "METR-LA"]
+CHANGING = [name for name in tasks.TASKS if name not in tasks.REAL]
 
 
 @pytest.mark.parametrize("name", CHANGING)
@@ -87,7 +88,7 @@ def test_ridge_regression_is_that_of_scikit_learn():
 
     fitted = Ridge(penalty, fit_intercept=False).fit(*design("train", 1))
     past, future = design("test", 4)
-    assert error == pytest.approx(((fitted.predict(past) - future) ** 2).mean(), rel=1e-6)
+    assert error["mse"] == pytest.approx(((fitted.predict(past) - future) ** 2).mean(), rel=1e-6)
 
 
 def test_nobody_learns_from_what_a_dead_sensor_did_not_show():
@@ -102,7 +103,7 @@ def test_nobody_learns_from_what_a_dead_sensor_did_not_show():
 
 def test_a_pooled_regression_reads_neighbours_by_place():
     x = torch.arange(2 * 3 * 4, dtype=torch.float64).view(2, 3, 4)
-    read = regressions.by_place(x).unflatten(2, (2 * regressions.BESIDE + 1, 3))
+    read = regressions.by_place(x, torch.zeros(2, 4, 0)).unflatten(2, (2 * regressions.BESIDE + 1, 3))
     for channel in range(4):
         for offset in range(-regressions.BESIDE, regressions.BESIDE + 1):
             place = channel + offset
@@ -113,7 +114,42 @@ def test_a_pooled_regression_reads_neighbours_by_place():
 def test_every_model_has_as_many_draws_of_its_own_and_the_first_is_its_defaults():
     for name, space in models.SPACES.items():
         drawn = [models.drawn(name, trial) for trial in range(models.TRIALS)]
-        assert drawn[0] == ({"hidden_size": 128} if name == "iTransformer" else {})
+        assert drawn[0] == ({"hidden_size": 128} if name in ("iTransformer", "TimeXer") else {})
         assert len({json.dumps(settings) for settings in drawn}) == models.TRIALS
         assert all(set(space) <= set(settings) for settings in drawn[1:])
         assert drawn == [models.drawn(name, trial) for trial in range(models.TRIALS)]
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_a_regression_reads_the_covariates_that_are_known(ahead):
+    """Values are one covariate, of the horizon or of the look-back: forecast without error by who reads it there."""
+    draws = np.random.default_rng(0)
+    covariates = draws.standard_normal((500, 3, 2))
+    values = covariates[..., 1].copy() if ahead else np.roll(covariates[..., 1], 4, axis=0)
+    unit = np.array([1.0, 10.0, 100.0])
+    task = tasks.Task(values, (300, 400), 8, 4, values, covariates=covariates, ahead=ahead, unit=unit)
+    for design in regressions.REGRESSIONS.values():
+        (error,), _ = regressions.ridge_errors(task, design)
+        assert error["mse"] < 0.05
+        assert error["mae"] == pytest.approx(37 * error["mse"] ** 0.5 * (2 / np.pi) ** 0.5, rel=0.25)
+    assert regressions.ridge_errors(replace(task, covariates=None), regressions.own_channel)[0][0]["mse"] > 0.9
+
+
+def test_gaps_of_covariates_hold_the_value_before():
+    covariates = np.arange(20.0)[:, None, None] * np.ones((1, 2, 1))
+    covariates[[5, 6, 18], 0] = np.nan
+    task = tasks._real(np.random.default_rng(0).standard_normal((20, 2)), 4, 2, covariates)
+    standard = (covariates - np.nanmean(covariates[:14])) / np.nanstd(covariates[:14])
+    np.testing.assert_allclose(task.covariates[:, 0, 0], pd.Series(standard[:, 0, 0]).ffill())
+    assert task.ends == (14, 16)
+
+
+def test_models_of_the_board_get_the_covariates_that_they_take():
+    pytest.importorskip("neuralforecast")
+    rows = np.random.default_rng(0).standard_normal((60, 4))
+    task = tasks.Task(rows, (40, 50), 12, 4, rows, covariates=rows[..., None])
+    built = {name: models.build(name, task, models.drawn(name, 1), {}, 2, 1) for name in models.SPACES}
+    assert {name for name, model in built.items() if model.hist_exog_list} == {"TSMixer", "NHITS", "TimeXer", "MVPA"}
+    assert built["MVPA"].hist_exog_list == ["covariate_0"]
+    ahead = models.build("iTransformer", replace(task, ahead=True), {}, {}, 2, 1)
+    assert ahead.futr_exog_list == ["covariate_0"]

@@ -1,20 +1,24 @@
 """Tasks of the board: panels whose channels tell about each other, in the same way always or in a way that changes.
 
 In every made-up task a channel at a step shows one moment of one hidden source. With both known, the best possible
-forecast is a Gaussian posterior mean, so each of these tasks has a floor.
+forecast is a Gaussian posterior mean, so each of these tasks has a floor. Real panels have no seed: their first 70 % of
+rows train, the next 10 % choose, the last 20 % test.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from harness.structure.tasks import MEMORY, NOISE, _source
 
 ROWS = {"train": 12_000, "validation": 3_000, "test": 4_000}
+TRAIN, CHOOSE = 0.7, 0.8
+"""Shares of the rows of a real panel, after which training and validation end."""
 EVERY = 4
 """Of the windows that are scored: the next begins so many steps later."""
 _FLOOR_EVERY = 32
@@ -44,8 +48,14 @@ class Task:
         What a forecast is scored by, NaN where nothing was measured.
     shown : Shown, optional
         Of a made-up panel.
-    wider : Task, optional
-        The same with more channels, for models that were trained on fewer; all its rows are test.
+    elsewhere : Task, optional
+        The same with other channels, for models that were trained without them; all its rows are test.
+    covariates : float array, shape (rows, C, K), optional
+        Beside each value, without gaps.
+    ahead : bool
+        Whether covariates are known for the horizon, too.
+    unit : float array, shape (C,), optional
+        What 1 is in the unit in which absolute errors are usually given.
     """
 
     values: np.ndarray
@@ -54,7 +64,10 @@ class Task:
     horizon: int
     truth: np.ndarray
     shown: Shown | None = None
-    wider: Task | None = None
+    elsewhere: Task | None = None
+    covariates: np.ndarray | None = None
+    ahead: bool = False
+    unit: np.ndarray | None = None
 
     def starts(self, part: str, every: int = EVERY) -> np.ndarray:
         """First rows of the windows whose horizon lies in a part, every so many steps."""
@@ -87,7 +100,7 @@ def _regimes(rows: int, draws: np.random.Generator) -> Iterator[slice]:
 
 
 def wave(seed: int, quick: bool = False) -> Task:
-    """A wave along 12 channels, 8 steps a channel, 48 steps ahead; `wider` has 24."""
+    """A wave along 12 channels, 8 steps a channel, 48 steps ahead; 24 channels elsewhere."""
     draws = np.random.default_rng([21, seed])
     rows, ends = _rows(quick)
 
@@ -144,22 +157,77 @@ def failing(seed: int, quick: bool = False) -> Task:
     return Task(values, ends, 96, 24, whole.truth, whole.shown)
 
 
-def roads(seed: int, quick: bool = False) -> Task:
-    """A week of 207 road sensors in the order of a walk along the roads, 12 steps of five minutes from 48.
-
-    0 is missing. The data has no seed.
-    """
+def roads(seed: int, quick: bool = False, *, lookback: int) -> Task:
+    """A week of 207 road sensors in the order of a walk along the roads, 12 steps of five minutes; 0 is missing."""
     import pandas as pd
 
-    folder = Path(os.environ.get("MVPA_TS_DATA", "")) / "metr_la"
-    speed = pd.read_csv(folder / "los_speed.csv").to_numpy(np.float64)
-    links = pd.read_csv(folder / "los_adj.csv", header=None).to_numpy(np.float64)
+    speed = pd.read_csv(_data("metr_la/los_speed.csv")).to_numpy(np.float64)
+    links = pd.read_csv(_data("metr_la/los_adj.csv"), header=None).to_numpy(np.float64)
     speed[speed == 0.0] = np.nan
-    ends = int(0.7 * len(speed)), int(0.8 * len(speed))
-    values = (speed - np.nanmean(speed[: ends[0]], axis=0)) / np.nanstd(speed[: ends[0]], axis=0)
     order = walk(np.maximum(links, links.T))
-    values = values[:, order[:16] if quick else order]
-    return Task(values, ends, 48, 12, values)
+    return _real(speed[:, order[:16] if quick else order], lookback, 12)
+
+
+def farms(seed: int, quick: bool = False) -> Task:
+    """Power of ten wind farms for a day from four; the wind forecast is known ahead: four parts and both speeds."""
+    stored = np.load(_data("panels/gefcom14_wind.npz"))["x"][: 2000 if quick else None].astype(np.float64)
+    power, wind = stored[..., 0], stored[..., 1:]
+    speed = np.hypot(wind[..., ::2], wind[..., 1::2])
+    return _real(power, 96, 24, np.concatenate([wind, speed], axis=2), ahead=True)
+
+
+def stations(seed: int, quick: bool = False) -> Task:
+    """Fine dust at twelve stations in Beijing for a day from four, with the weather of the past."""
+    stored = np.load(_data("panels/beijing_air.npz"))["x"][: 2000 if quick else None].astype(np.float64)
+    return _real(stored[..., 0], 96, 24, stored[..., 6:])
+
+
+def gauges(seed: int, quick: bool = False) -> Task:
+    """A year of 126 tide gauges from four, in the order of a walk along the nearest ones."""
+    stored = np.load(_data("panels/tide_gauges.npz"))
+    latitude, longitude = np.radians(stored["lat"]), np.radians(stored["lon"])
+    place = np.stack([np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)], 1)
+    order = walk(place @ place.T + 1.0)
+    return _real(stored["x"][:, order[:16] if quick else order].astype(np.float64), 48, 12)
+
+
+def sea_level(seed: int, quick: bool = False) -> Task:
+    """Sea level across the Pacific at 12° N, three months from 24, without season and trend; elsewhere is 15° S."""
+
+    def along(latitude: float) -> Task:
+        stored = np.load(_data("sea_level/sea_level_1deg.npz"))
+        level = stored["sla_mm"][:, int(np.abs(stored["lat"] - latitude).argmin())].astype(np.float64)
+        pacific = (stored["lon"] > 150) & (stored["lon"] < 270) & (level != stored["missing"]).all(0)
+        level = level[:, pacific][:, : 16 if quick else None]
+        month, train = np.arange(len(level)), int(TRAIN * len(level))
+        seasons = [wave(2 * np.pi * k * month / 12) for k in (1, 2) for wave in (np.sin, np.cos)]
+        design = np.column_stack([np.ones(len(level)), month / len(level), *seasons])
+        return _real(level - design @ np.linalg.lstsq(design[:train], level[:train], rcond=None)[0], 24, 3)
+
+    north, south = along(12.375), along(-15.375)
+    begin = south.ends[1] - south.lookback
+    late = replace(south, values=south.values[begin:], truth=south.truth[begin:], ends=(0, south.lookback))
+    return replace(north, elsewhere=late)
+
+
+def _real(
+    measured: np.ndarray, lookback: int, horizon: int, covariates: np.ndarray | None = None, *, ahead: bool = False
+) -> Task:
+    """Values and covariates in units of the training deviation; gaps of covariates hold the value before."""
+    train, choose = int(TRAIN * len(measured)), int(CHOOSE * len(measured))
+    deviation = np.nanstd(measured[:train], axis=0)
+    values = (measured - np.nanmean(measured[:train], axis=0)) / deviation
+    if covariates is not None:
+        covariates = (covariates - np.nanmean(covariates[:train], (0, 1))) / np.nanstd(covariates[:train], (0, 1))
+        rows = np.where(np.isnan(covariates), 0, np.arange(len(covariates))[:, None, None])
+        covariates = np.nan_to_num(np.take_along_axis(covariates, np.maximum.accumulate(rows), axis=0))
+    return Task(
+        values, (train, choose), lookback, horizon, values, covariates=covariates, ahead=ahead, unit=deviation
+    )  # fmt: skip
+
+
+def _data(name: str) -> Path:
+    return Path(os.environ.get("MVPA_TS_DATA", "")) / name
 
 
 def walk(links: np.ndarray) -> np.ndarray:
@@ -184,14 +252,24 @@ TASKS: dict[str, Callable[[int, bool], Task]] = {
     "leaders, random": lambda seed, quick: leaders(seed, quick, kind="random"),
     "leaders, fixed": lambda seed, quick: leaders(seed, quick, kind="fixed"),
     "failing sensors": failing,
-    "METR-LA": roads,
+    "METR-LA": partial(roads, lookback=48),
+    "METR-LA, 12 from 12": partial(roads, lookback=12),
+    "wind farms": farms,
+    "stations": stations,
+    "tide gauges": gauges,
+    "sea level": sea_level,
 }
+REAL = {
+    "METR-LA": "metr_la", "METR-LA, 12 from 12": "metr_la", "wind farms": "panels", "stations": "panels",
+    "tide gauges": "panels", "sea level": "sea_level",
+}  # fmt: skip
+"""Folders of the real panels."""
+ELSEWHERE = {"wave": "wave, 24 channels", "sea level": "sea level, 15° S"}
 
 
 def available(name: str) -> bool:
     """Whether the task's data is at hand."""
-    folder = Path(os.environ.get("MVPA_TS_DATA", "")) / "metr_la"
-    return name != "METR-LA" or (folder / "los_speed.csv").is_file()
+    return name not in REAL or _data(REAL[name]).is_dir()
 
 
 def floor_error(task: Task) -> float | None:
