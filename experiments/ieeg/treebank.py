@@ -40,6 +40,7 @@ from harness.detection.decoding import CHANNEL_COUNTS, channel_sweep, decode, ra
 from harness.detection.simulated import pretrained_on_simulated
 from harness.detection.training import Training, finetune_on_trials, trial_item
 from harness.paper import tables as paper
+from harness.study import grid, paragraphs
 from harness.tables import hardware, read_rows, results_folder
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from torch.utils.data import Dataset
@@ -265,10 +266,9 @@ def cited() -> str:
     """The paper's accuracies, on the real recordings; its peers need models that this project does not hold."""
     printed = paper.treebank()
     counts = paper.treebank_channels().rename(index=lambda count: f"MVPFormer-S, {count} channels")
-    lines = [f"| the paper, cited, not run: accuracy | {' | '.join(printed.columns)} |", "|---|" + "---|" * 4]
-    for name, row in pd.concat([printed, counts]).iterrows():
-        lines.append(f"| *{name}* | {' | '.join(f'{value:.2f}' for value in row)} |")
-    return "\n".join(lines) + "\n\n† reads the electrodes' positions.\n"
+    rows = [[f"*{name}*", *map("{:.2f}".format, row)] for name, row in pd.concat([printed, counts]).iterrows()]
+    heads = ["the paper, cited, not run: accuracy", *printed.columns]
+    return paragraphs(grid(heads, rows), "† reads the electrodes' positions.")
 
 
 def simulate_trial(root: Path, subject: int, trial: int, seconds: float, contacts: int, bursts: bool = False) -> Path:

@@ -23,9 +23,6 @@ from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
