@@ -43,7 +43,6 @@ from harness.paper import tables as paper
 from harness.study import grid, paragraphs
 from harness.tables import hardware, read_rows, results_folder
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
-from torch.utils.data import Dataset
 
 from mvpa_ts.checks import grouped
 from mvpa_ts.files import replaced, write_text
@@ -198,24 +197,11 @@ def word_tables(root: Path, subject: int, trial: int) -> tuple[pd.DataFrame, pd.
     return read_words(features, timings), silent
 
 
-class _Trials(Dataset[dict[str, Any]]):
-    """Rows of signals as items that `collate` takes."""
-
-    def __init__(self, signals: np.ndarray, labels: np.ndarray) -> None:
-        self.signals, self.labels = signals, labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return trial_item(self.signals[index], bool(self.labels[index]))
-
-
 def finetuned_scores(
     base: MVPFormer, signals: np.ndarray, labels: np.ndarray, split: Any, mode: Any, training: Training
 ) -> dict[str, Any]:
     """Finetune with a head on the concatenated channels, and score the test windows."""
-    dataset = _Trials(signals[split.train], labels[split.train])
+    dataset = [trial_item(signals[row], bool(labels[row])) for row in split.train]
     model, _ = finetune_on_trials(base, dataset, mode, training, num_channels=signals.shape[1])
     model.eval()
     with torch.inference_mode():

@@ -5,13 +5,13 @@ All but the first group are shipped by sktime and statsmodels. The first group i
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from harness.structure import stored
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,7 @@ def _benchmark(name: str) -> Callable[[], pd.DataFrame]:
 
 
 def _traffic_week() -> pd.DataFrame:
-    path = Path(os.environ.get("MVPA_TS_DATA", "")) / "metr_la" / "los_speed.csv"
-    frame = pd.read_csv(path)
+    frame = pd.read_csv(stored.file("metr_la/los_speed.csv"))
     return frame.mask(frame == 0.0)
 
 
