@@ -183,6 +183,7 @@ def sea_level(seed: int, quick: bool = False) -> Task:
     """Sea level across the Pacific at 12° N, three months from 24, without season and trend; elsewhere is 15° S."""
 
     def along(latitude: float) -> Task:
+        # The file holds 365 months.
         level = stored.sea_level(latitude, int(TRAIN * 365), west=150.0, east=270.0)
         return _real(level[:, : 16 if quick else None], 24, 3)
 
