@@ -17,12 +17,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # the harness
 import torch
 from harness.attention.grids import measure_grids
 from harness.command_line import script_parser
-from harness.processes import answer, status
+from harness.processes import answer, interleaved, peak_gib
 from harness.study import grid, paragraphs
 from harness.tables import hardware, results_folder, write_record
 from torch import Tensor
@@ -88,14 +87,9 @@ def main() -> None:
         "memory": [answer(__file__, "--memory-of", name, *size) for size, name in memory_cases(arguments.quick)],
     }
     path = arguments.output / "attention_cpu.json"
-    machines = [
-        *(
-            machine
-            for machine in (json.loads(path.read_text()) if path.exists() else [])
-            if machine["hardware"]["cpu"] != results["hardware"]["cpu"]
-        ),
-        results,
-    ]
+    machines = json.loads(path.read_text()) if path.exists() else []
+    machines = [machine for machine in machines if machine["hardware"]["cpu"] != results["hardware"]["cpu"]]
+    machines.append(results)
     write_record(arguments.output, "attention_cpu", machines, markdown(machines))
 
 
@@ -201,15 +195,9 @@ def timed(T: int, C: int, dense: bool, turns: int) -> dict[str, Any]:
 
 
 def in_turns(contenders: dict[str, Run], backward: bool, turns: int) -> dict[str, list[float]]:
-    """Seconds of each contender in each turn."""
-    seconds: dict[str, list[float]] = {contender: [] for contender in contenders}
-    for turn in range(turns + 1):
-        for contender, run in contenders.items():
-            start = time.perf_counter()
-            run(backward)
-            if turn:  # the first turn warms up
-                seconds[contender].append(time.perf_counter() - start)
-    return seconds
+    """Seconds of each contender in each turn; one more, the first, warms up."""
+    seconds = interleaved({name: partial(run, backward) for name, run in contenders.items()}, turns + 1)
+    return {name: values[1:] for name, values in seconds.items()}
 
 
 def implementations(shape: tuple[int, ...], turns: int) -> dict[str, Any]:
@@ -235,24 +223,12 @@ def memory_cases(quick: bool) -> list[tuple[tuple[int, int], str]]:
 
 
 def peak_memory(implementation: str, T: int, C: int) -> dict[str, Any]:
-    """Peak memory of one forward and backward pass, beyond what the process held before its inputs were made.
-
-    Where the address space may not grow by what the pass needs, it ends in an out-of-memory error, and that is the
-    result.
-    """
+    """Peak memory of one forward and backward pass, beyond what the process held before its inputs were made."""
     torch.set_num_threads(1)
     mvpa(implementation, (1, 2, 2, HEADS, HEAD_DIM))(True)  # load the libraries
-    limit = status("VmSize") + int(LIMIT_GIB * 2**30)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    before = status("VmRSS")
-    case: dict[str, Any] = {"implementation": implementation, "T": T, "C": C, "limit_gib": LIMIT_GIB}
-    try:
-        mvpa(implementation, (1, T, C, HEADS, HEAD_DIM))(True)
-    except RuntimeError as error:
-        if "memory" not in str(error):
-            raise
-        return case | {"peak_gib": None, "weights_gib": round(4 * HEADS * (T * C) ** 2 / 2**30, 2)}
-    return case | {"peak_gib": round((status("VmHWM") - before) / 2**30, 3)}
+    peak = peak_gib(lambda: mvpa(implementation, (1, T, C, HEADS, HEAD_DIM))(True), LIMIT_GIB)
+    case = {"implementation": implementation, "T": T, "C": C, "limit_gib": LIMIT_GIB, "peak_gib": peak}
+    return case | ({"weights_gib": round(4 * HEADS * (T * C) ** 2 / 2**30, 2)} if peak is None else {})
 
 
 def markdown(machines: list[dict[str, Any]]) -> str:

@@ -11,7 +11,6 @@ triton, numpy and einops. With TRITON_INTERPRET=1, --quick runs the kernels on t
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -29,6 +28,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
+
+from harness.command_line import script_parser
 
 Item = dict[str, Any]
 PASSES = ("forward", "forward + backward")
@@ -373,8 +374,7 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Run everything, or do items as one of the processes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one tiny item of every kind on the CPU; keep nothing")
+    parser = script_parser(__doc__, "one tiny item of every kind on the CPU; keep nothing")
     parser.add_argument("--minutes", type=float, default=9.0, help="stop after this many minutes (default 9)")
     parser.add_argument("--limit", type=float, default=25.0, help="seconds for one measurement (default 25)")
     parser.add_argument("--output", help="folder of the results (default: experiments/results/attention)")

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import sys
 import time
@@ -28,7 +27,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import torch
 from harness.command_line import script_parser
-from harness.processes import answer, status
+from harness.processes import answer, interleaved, peak_gib
 from harness.study import grid, paragraphs
 from harness.tables import hardware, results_folder, write_record
 from torch import Tensor, nn
@@ -112,21 +111,10 @@ def check_correctness() -> None:
 def attention_times(sizes: tuple[int, ...], turns: int) -> list[dict[str, Any]]:
     """Median milliseconds of forward and backward, sizes and both kinds in turns."""
     calls = {(C, window): attention_call(C, window=window) for C in sizes for window in (WINDOW, None)}
-    times: dict[Any, list[float]] = {case: [] for case in calls}
-    for turn in range(turns + 1):
-        for case, run in calls.items():
-            start = time.process_time()
-            run()
-            if turn:  # the first turn warms up
-                times[case].append(time.process_time() - start)
-    return [
-        {"channels": C}
-        | {
-            f"{name}_ms": round(1e3 * statistics.median(times[C, w]), 1)
-            for name, w in (("window", WINDOW), ("all", None))
-        }
-        for C in sizes
-    ]
+    times = interleaved(calls, turns + 1, time.process_time)
+    # The first turn warms up.
+    ms = {case: round(1e3 * statistics.median(seconds[1:]), 1) for case, seconds in times.items()}
+    return [{"channels": C, "window_ms": ms[C, WINDOW], "all_ms": ms[C, None]} for C in sizes]
 
 
 def attention_case(C: int) -> dict[str, Any]:
@@ -144,18 +132,9 @@ def network_case(name: str, C: int) -> dict[str, Any]:
 def measured(run: Callable[[], Any]) -> dict[str, Any]:
     """Seconds of a run, and the peak of memory beyond what the process held before it."""
     torch.set_num_threads(1)
-    before = status("VmRSS")
-    limit = status("VmSize") + int(LIMIT_GIB * 2**30)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     start = time.process_time()
-    try:
-        run()
-    except (RuntimeError, MemoryError) as error:
-        if isinstance(error, RuntimeError) and "memory" not in str(error):
-            raise
-        return {"seconds": None, "peak_gib": None}
-    seconds = time.process_time() - start
-    return {"seconds": round(seconds, 3), "peak_gib": round((status("VmHWM") - before) / 2**30, 3)}
+    peak = peak_gib(run, LIMIT_GIB)
+    return {"seconds": None if peak is None else round(time.process_time() - start, 3), "peak_gib": peak}
 
 
 def network_step(name: str, C: int) -> Callable[[], None]:

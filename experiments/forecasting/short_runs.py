@@ -10,7 +10,6 @@ origin. Set are horizon, look-back (two horizons), number of series and steps; e
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from dataclasses import replace
@@ -26,6 +25,7 @@ from harness.command_line import script_parser
 from harness.forecasting.zero_shot_models import FREQUENCIES
 from harness.forecasting.zero_shot_sets import CONTEXT, SETS, EvaluationSet
 from harness.quiet import QUIET, silence
+from harness.structure import stored
 from harness.study import Study, grid, paragraphs
 from harness.tables import machines
 
@@ -82,8 +82,7 @@ def panel_of(name: str) -> EvaluationSet:
         return EvaluationSet("hourly", 24, 12, 5, 12, False, recipes_wave)
     if name in FILES:
         file, cells, *numbers = FILES[name]
-        path = Path(os.environ.get("MVPA_TS_DATA", "")) / "panels" / f"{file}.npz"
-        return EvaluationSet(*numbers, False, lambda: pd.DataFrame(np.load(path)["x"][cells].astype(float)))
+        return EvaluationSet(*numbers, False, lambda: pd.DataFrame(stored.panel(file)[cells].astype(float)))
     return SETS[name]
 
 

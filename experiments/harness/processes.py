@@ -1,22 +1,60 @@
-"""Processes on one machine: what one holds, the answer of a fresh one, and several that compute together over gloo."""
+"""Processes on one machine: what one holds, calls in turns, a fresh one's answer, several that compute over gloo."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
+import resource
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import distributed
+
+Name = TypeVar("Name")
 
 
 def status(field: str) -> int:
     """A size in bytes from this process's status; its own peak, where `getrusage` would include the parent's."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+
+
+def peak_gib(run: Callable[[], Any], limit: float) -> float | None:
+    """Peak memory of a run beyond what the process held before it.
+
+    Nothing where the address space would have to grow by more than `limit` GiB, which ends in an out-of-memory error.
+    """
+    before = status("VmRSS")
+    most = status("VmSize") + int(limit * 2**30)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    try:
+        run()
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error):
+            raise
+        return None
+    return round((status("VmHWM") - before) / 2**30, 3)
+
+
+def interleaved(
+    calls: Mapping[Name, Callable[[], Any]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[Name, list[float]]:
+    """Seconds of each call by round; in another order each time, for what one leaves in caches, the next one finds."""
+    seconds: dict[Name, list[float]] = {name: [] for name in calls}
+    order, shuffled = [*calls], random.Random(0)
+    for _ in range(rounds):
+        shuffled.shuffle(order)
+        for name in order:
+            started = clock()
+            calls[name]()
+            seconds[name].append(clock() - started)
+    return seconds
 
 
 def answer(script: str, *arguments: object) -> dict[str, Any]:

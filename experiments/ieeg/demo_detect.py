@@ -29,6 +29,7 @@ import torch
 from harness.command_line import script_parser
 from harness.detection.baselines import BASELINES, INSTALLED, read, short_name
 from harness.detection.pipeline import Study as Pipeline
+from harness.detection.results import MEASURES
 from harness.detection.settings import Cohort, Configuration
 from harness.detection.simulated import SIMULATED
 from harness.detection.spread import SPREAD
@@ -77,15 +78,7 @@ EFFORT = replace(
 QUICK = replace(EFFORT, pretraining_steps=3, finetuning_steps=3, batch_size=2, copies=2)
 FEW, FEW_SUBJECTS, FEW_STEPS = (1, 2, 3), range(301, 309), 120
 """Seizures to learn from, subjects who are in no group, and steps, as many as one patient's detector trains."""
-COLUMNS = {
-    "row": "",
-    "rules": "rules",
-    "event_f1": "episodic F1",
-    "event_sensitivity": "sensitivity",
-    "false_positives_per_hour": "false detections/h",
-    "kappa_episodic": "kappa, post-processed",
-    "kappa": "kappa, raw",
-}
+COLUMNS = {"row": "", "rules": "rules", **MEASURES}
 
 
 def main() -> None:

@@ -23,19 +23,17 @@ import numpy as np
 import pandas as pd
 from harness.command_line import script_parser
 from harness.detection.results import begin_study
-from harness.detection.simulated import held
+from harness.detection.simulated import five_seizures, held
 from harness.study import Study
 from sklearn.metrics import roc_auc_score
 
-from mvpa_ts.ieeg import Recording, Segments, simulate_recording
+from mvpa_ts.ieeg import Recording, Segments
 from mvpa_ts.ieeg.detection.baselines import fit_baselines
 from mvpa_ts.ieeg.detection.features import TrainingFeatures, blocks, segment_features
 from mvpa_ts.ieeg.detection.linear import fit_linear
 from mvpa_ts.ieeg.scoring.cohort import markdown_table
-from mvpa_ts.ieeg.simulation.simulate import Difficulty
 
 ANIMALS = range(500, 512)
-RATE, SECONDS = 400.0, 900.0
 DETECTORS = ("line length", "logistic regression", "one patient's detector")
 
 
@@ -75,24 +73,15 @@ def measure(seed: int) -> dict[str, Any]:
 def files_of(seed: int) -> Iterator[tuple[str, Recording]]:
     """Use and recording of each file of an animal."""
     random = np.random.default_rng(seed)
-    amplitude = random.uniform(0.8, 2.0)
-    whole = simulate_recording(
-        "animal",
-        seed=seed,
-        num_channels=int(random.choice([8, 16, 32])),
-        duration=SECONDS,
-        num_seizures=5,
-        sfreq=RATE,
-        difficulty=Difficulty(seizure_amplitude=(amplitude, 1.3 * amplitude), irregular=(0.5, 3.0)),
-    )
+    whole = five_seizures("animal", seed, random)
     for number, index in enumerate(random.permutation(5)):
         onset, offset = whole.seizures[index]
         part = whole.crop(onset, onset + int(min(offset - onset, 36.0)))
         yield "train" if number < 3 else "test", drifted(part, *np.exp(random.normal(0.0, 0.15, 1)).repeat(2))
     for number in range(11):
-        onset = random.uniform(0.0, SECONDS - 40.0)
+        onset = random.uniform(0.0, whole.duration - 40.0)
         while any(onset < end + 3.0 and onset + 38.0 > start - 3.0 for start, end in whole.seizures):
-            onset = random.uniform(0.0, SECONDS - 40.0)
+            onset = random.uniform(0.0, whole.duration - 40.0)
         slow = float(np.exp(random.normal(0.0, 0.25)))
         fast = slow * float(np.exp(random.normal(0.0, 0.1)))
         if number > 8:

@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import matplotlib
 
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch

@@ -27,11 +27,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd

@@ -17,13 +17,12 @@ What is compared is interleaved in one thread, so that load falls on all alike, 
 from __future__ import annotations
 
 import os
-import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ import torch
 from harness.command_line import script_parser
 from harness.detection.noise_file import write_noise
 from harness.forecasting.models import LOOKBACK, build
+from harness.processes import interleaved
 from harness.study import Study, grid, paragraphs
 from harness.tables import hardware, results_folder, write_record
 from torch.utils.data import DataLoader
@@ -85,21 +85,6 @@ def main() -> None:
     torch.set_num_threads(1)
     for name in arguments.what or MEASUREMENTS:
         MEASUREMENTS[name](quick=arguments.quick)
-
-
-def interleaved(
-    ways: Mapping[str, Callable[[], Any]], rounds: int, clock: Callable[[], float] = time.perf_counter
-) -> dict[str, list[float]]:
-    """Seconds of each way by round; in another order each time, for what one leaves in caches, the next one finds."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    order, shuffled = [*ways], random.Random(0)
-    for _ in range(rounds):
-        shuffled.shuffle(order)
-        for name in order:
-            started = clock()
-            ways[name]()
-            seconds[name].append(clock() - started)
-    return seconds
 
 
 def ratio(others: Sequence[float], base: Sequence[float]) -> float:

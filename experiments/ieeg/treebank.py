@@ -40,9 +40,9 @@ from harness.detection.decoding import CHANNEL_COUNTS, channel_sweep, decode, ra
 from harness.detection.simulated import pretrained_on_simulated
 from harness.detection.training import Training, finetune_on_trials, trial_item
 from harness.paper import tables as paper
+from harness.study import grid, paragraphs
 from harness.tables import hardware, read_rows, results_folder
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
-from torch.utils.data import Dataset
 
 from mvpa_ts.checks import grouped
 from mvpa_ts.files import replaced, write_text
@@ -197,24 +197,11 @@ def word_tables(root: Path, subject: int, trial: int) -> tuple[pd.DataFrame, pd.
     return read_words(features, timings), silent
 
 
-class _Trials(Dataset[dict[str, Any]]):
-    """Rows of signals as items that `collate` takes."""
-
-    def __init__(self, signals: np.ndarray, labels: np.ndarray) -> None:
-        self.signals, self.labels = signals, labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return trial_item(self.signals[index], bool(self.labels[index]))
-
-
 def finetuned_scores(
     base: MVPFormer, signals: np.ndarray, labels: np.ndarray, split: Any, mode: Any, training: Training
 ) -> dict[str, Any]:
     """Finetune with a head on the concatenated channels, and score the test windows."""
-    dataset = _Trials(signals[split.train], labels[split.train])
+    dataset = [trial_item(signals[row], bool(labels[row])) for row in split.train]
     model, _ = finetune_on_trials(base, dataset, mode, training, num_channels=signals.shape[1])
     model.eval()
     with torch.inference_mode():
@@ -265,10 +252,9 @@ def cited() -> str:
     """The paper's accuracies, on the real recordings; its peers need models that this project does not hold."""
     printed = paper.treebank()
     counts = paper.treebank_channels().rename(index=lambda count: f"MVPFormer-S, {count} channels")
-    lines = [f"| the paper, cited, not run: accuracy | {' | '.join(printed.columns)} |", "|---|" + "---|" * 4]
-    for name, row in pd.concat([printed, counts]).iterrows():
-        lines.append(f"| *{name}* | {' | '.join(f'{value:.2f}' for value in row)} |")
-    return "\n".join(lines) + "\n\n† reads the electrodes' positions.\n"
+    rows = [[f"*{name}*", *map("{:.2f}".format, row)] for name, row in pd.concat([printed, counts]).iterrows()]
+    heads = ["the paper, cited, not run: accuracy", *printed.columns]
+    return paragraphs(grid(heads, rows), "† reads the electrodes' positions.")
 
 
 def simulate_trial(root: Path, subject: int, trial: int, seconds: float, contacts: int, bursts: bool = False) -> Path:

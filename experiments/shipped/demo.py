@@ -17,15 +17,12 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from harness.command_line import script_parser
 from harness.figures import style
-from harness.quiet import silence
+from harness.quiet import QUIET, silence
 from harness.tables import hardware
 from neuralforecast import NeuralForecast
 from neuralforecast.losses.pytorch import MQLoss
@@ -85,12 +82,10 @@ def main() -> None:
 def forecast(steps: int) -> pd.DataFrame:
     """Forecasts of all models from all origins, a row for each month and airline."""
     panel = AirPassengersPanel[["unique_id", "ds", "y"]]
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    quiet = QUIET | {"enable_checkpointing": False}
     loss = MQLoss(level=[80])
-    untrained = MVPA.from_pretrained("base", h=SEASON, loss=loss, alias=UNTRAINED, logger=False, **quiet)
-    trained = MVPA(
-        h=SEASON, input_size=36, n_series=2, loss=loss, max_steps=steps, alias=TRAINED, logger=False, **quiet
-    )
+    untrained = MVPA.from_pretrained("base", h=SEASON, loss=loss, alias=UNTRAINED, **quiet)
+    trained = MVPA(h=SEASON, input_size=36, n_series=2, loss=loss, max_steps=steps, alias=TRAINED, **quiet)
     found = NeuralForecast([untrained, trained], freq="ME").cross_validation(
         panel, n_windows=None, test_size=ORIGINS * SEASON, step_size=SEASON, verbose=0
     )

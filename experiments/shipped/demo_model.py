@@ -34,6 +34,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # the harness
 import numpy as np
 import torch
 from harness.command_line import script_parser
+from harness.detection.simulated import five_seizures
 from harness.detection.training import scale_initialisation
 from torch.nn import functional as F
 
@@ -206,16 +207,7 @@ def animal(seed: int, number: int) -> TrainingFeatures:
     They are measured from the animal's own quiet median: what is learnt is how a seizure differs from it.
     """
     random = np.random.default_rng([seed, number])
-    amplitude = random.uniform(0.8, 2.0)
-    whole = simulate_recording(
-        f"animal{number}",
-        seed=seed,
-        num_channels=int(random.choice([8, 16, 32])),
-        duration=900.0,
-        num_seizures=5,
-        sfreq=400.0,
-        difficulty=Difficulty(seizure_amplitude=(amplitude, 1.3 * amplitude), irregular=(0.5, 3.0)),
-    )
+    whole = five_seizures(f"animal{number}", seed, random)
     files = [(onset, min(offset, onset + 36.0)) for onset, offset in whole.seizures]
     while len(files) < 16:
         onset = random.uniform(0.0, whole.duration - 40.0)

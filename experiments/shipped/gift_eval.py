@@ -9,17 +9,20 @@ Without `--look` only the seasonal naive forecast is scored, which must equal th
 
 from __future__ import annotations
 
-import argparse
 import csv
 import datetime
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1]))  # the harness
+
 import numpy as np
 import torch
+from harness.command_line import script_parser
 
 from mvpa_ts.forecasting.pretrained import forecast_quantiles, load_base
 from mvpa_ts.forecasting.pretrained.base import LEVELS, MOST_SERIES
@@ -138,8 +141,7 @@ def relative(scores: dict[str, tuple[float, float]], naive: dict[str, tuple[floa
 
 def main() -> None:
     """Score, and print what a look has to say."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="seasonal naive on one configuration; write nothing")
+    parser = script_parser(__doc__, "seasonal naive on one configuration; write nothing")
     parser.add_argument("--look", help="why this look is taken; without it the network is not run")
     parser.add_argument("--model", default="base")
     arguments = parser.parse_args()

@@ -23,6 +23,7 @@ from harness.classification.models import MODELS as CLASSIFIERS
 from harness.classification.report import DATASETS as CLASSIFICATION_SETS
 from harness.classification.report import PATHS, accuracy_cell, cited_rows
 from harness.command_line import script_parser
+from harness.detection.results import MEASURES
 from harness.forecasting.models import FEWER, HORIZONS, MODELS, SEARCHED
 from harness.forecasting.report import CITED, CITED_FREE, average
 from harness.forecasting.zero_shot_sets import SETS
@@ -265,17 +266,11 @@ def detection_summary(rows: pd.DataFrame) -> str:
     if rows.empty:
         return ""
     rows = rows[rows["rules"] == "szcore"]
-    columns = {
-        "event_f1": "episodic F1",
-        "event_sensitivity": "sensitivity",
-        "false_positives_per_hour": "false detections/h",
-        "kappa_episodic": "kappa, post-processed",
-        "kappa": "kappa, raw",
-    }
-    table = [[name, *(spread(runs[column], 2) for column in columns)] for name, runs in rows.groupby("row", sort=False)]
-    first, seeds = rows.iloc[0], rows.groupby("row")["seed"].nunique().max()
+    by_row = rows.groupby("row", sort=False)
+    table = [[name, *(spread(runs[column], 2) for column in MEASURES)] for name, runs in by_row]
+    first, seeds = rows.iloc[0], by_row["seed"].nunique().max()
     return paragraphs(
-        grid(["simulated, unseen subjects", *columns.values()], table),
+        grid(["simulated, unseen subjects", *MEASURES.values()], table),
         f"{first['subjects']} subjects, {first['hours']:.0f} h, {first['seizures']} seizures; SzCORE's rules. "
         f"Thresholds were chosen on validation subjects. {seeds} seed(s), ± standard deviation "
         f"({', '.join(rows['hardware'].unique())}).",

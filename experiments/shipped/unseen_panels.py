@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import csv
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,15 +22,13 @@ from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from harness.command_line import script_parser
 from harness.figures import style
-from harness.structure.tasks import DELAY, MEMORY, NOISE, _source, _wave, leaders
+from harness.structure import stored
+from harness.structure.tasks import DELAY, MEMORY, NOISE, _source, _wave, leaders, regimes
 from torch import Tensor
 
 from mvpa_ts.files import replaced
@@ -53,8 +50,8 @@ class Windows(NamedTuple):
     past, future : Tensor, shape (B, L, C) and (B, h, C)
         NaN is missing.
     positions : Tensor, shape (C, k), optional
-    steps : int
-        Steps that are averaged for the score: the whole horizon, or its last alone where `last`.
+    last : bool
+        Whether the last step of the horizon alone is scored.
     floor : float, optional
     known : Tensor, shape (B, L + h, C, k), optional
         Covariates that are known ahead.
@@ -132,12 +129,9 @@ def _moving(draws: np.random.Generator, delay: np.ndarray, place: np.ndarray) ->
 def changing(seed: int) -> Windows:
     """A wave of 12 channels whose direction and speed are drawn anew every 250 to 400 steps."""
     draws = np.random.default_rng([13, seed])
-    rows, begin, delays = 8000, 0, np.zeros((8000, 12), dtype=int)
-    while begin < rows:
-        stop = min(rows, begin + int(draws.integers(250, 401)))
-        speed = int(draws.integers(3, 11)) * (1 if draws.random() < 0.5 else -1)
-        delays[begin:stop] = speed * np.arange(12)
-        begin = stop
+    rows, delays = 8000, np.zeros((8000, 12), dtype=int)
+    for regime in regimes(rows, draws):
+        delays[regime] = int(draws.integers(3, 11)) * (1 if draws.random() < 0.5 else -1) * np.arange(12)
     source = _source(rows + 400, draws)
     clean = source[200 + np.arange(rows)[:, None] - delays]
     values = (clean + NOISE * draws.standard_normal(clean.shape)) / (1 + NOISE**2) ** 0.5
@@ -166,46 +160,29 @@ def failing(seed: int) -> Windows:
 
 def sea_level(latitude: float, months: int) -> Windows:
     """Sea level along a latitude, its season and trend removed, from 240 months: the error of one month ahead."""
-    stored = np.load(Path(os.environ["MVPA_TS_DATA"]) / "sea_level" / "sea_level_1deg.npz")
-    row = int(np.abs(stored["lat"] - latitude).argmin())
-    level = stored["sla_mm"][:, row].astype(float)
-    level[level == stored["missing"]] = np.nan
-    level = level[:, ~np.isnan(level).any(0)]
-    month = np.arange(len(level))
-    waves = [f(2 * np.pi * k * month / 12) for k in (1, 2) for f in (np.sin, np.cos)]
-    design = np.column_stack([np.ones(len(level)), month / len(level), *waves])
-    level -= design @ np.linalg.lstsq(design[:240], level[:240], rcond=None)[0]
+    level = stored.sea_level(latitude, 240)
     level /= level[:240].std(0)
     # The last five years, which no training saw.
     drawn = cut(level[len(level) - 60 - 240 :], months, 12, line(level.shape[1]), context=240)
     return drawn._replace(last=True)
 
 
-def _stored(name: str) -> dict[str, np.ndarray]:
-    with np.load(Path(os.environ["MVPA_TS_DATA"]) / "panels" / name) as stored:
-        return dict(stored)
-
-
-def tide_gauges() -> Windows:
+def gauges() -> Windows:
     """A year of 126 tide gauges with coordinates, in units of each one's deviation; training ended with 2009."""
-    stored = _stored("tide_gauges.npz")
-    values = _standardised(stored["x"], 600)
-    latitude, longitude = np.radians(stored["lat"]), np.radians(stored["lon"])
-    place = np.stack([np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)], 1)
-    return cut(values[600 - CONTEXT :], 12, 12, place)
+    values, place = stored.tide_gauges()
+    return cut(_standardised(values, 600)[600 - CONTEXT :], 12, 12, place)
 
 
 def stations() -> Windows:
     """A day of fine dust at twelve stations in Beijing, after November 2015, where training ended."""
-    stored = _stored("beijing_air.npz")
-    return cut(_standardised(stored["x"][..., 0], 24_000)[24_000:], 24, 24)
+    return cut(_standardised(stored.panel("beijing_air")[..., 0], 24_000)[24_000:], 24, 24)
 
 
 def farms() -> Windows:
     """A day of power of ten wind farms, whose wind forecast is known ahead."""
-    stored = _stored("gefcom14_wind.npz")["x"]
-    power = cut(_standardised(stored[..., 0], len(stored)), 24, 24)
-    winds = [cut(stored[..., index], 24, 24) for index in range(1, stored.shape[2])]
+    whole = stored.panel("gefcom14_wind")
+    power = cut(_standardised(whole[..., 0], len(whole)), 24, 24)
+    winds = [cut(whole[..., index], 24, 24) for index in range(1, whole.shape[2])]
     return power._replace(known=torch.stack([torch.cat([wind.past, wind.future], 1) for wind in winds], 3))
 
 
@@ -225,7 +202,7 @@ TASKS: dict[str, Callable[[int], Windows]] = {
     "failing sensors": failing,
     "decoys": lambda seed: decoys(seed, season=False),
     "decoys, equal seasons": lambda seed: decoys(seed, season=True),
-    "real: tide gauges": lambda seed: tide_gauges(),
+    "real: tide gauges": lambda seed: gauges(),
     "real: stations": lambda seed: stations(),
     "real: farms": lambda seed: farms(),
 }
@@ -410,7 +387,7 @@ def main() -> None:
         draw(path)
         return
     names = [name for name in TASKS if not arguments.tasks or name.startswith(tuple(arguments.tasks))]
-    if not (Path(os.environ.get("MVPA_TS_DATA", "")) / "sea_level").is_dir():
+    if not stored.file("sea_level").is_dir():
         names = [name for name in names if not name.startswith(REAL)]
     if arguments.quick:
         names = [name for name in names if name in ("changing wave", "decoys")]

@@ -385,7 +385,7 @@ def test_a_model_does_not_go_on_from_the_checkpoint_of_another(tmp_path, monkeyp
     monkeypatch.setattr(detection_training, "ModelCheckpoint", lambda folder, **o: checkpoint(folder, **{**o, **often}))
     generator = np.random.default_rng(0)
     signals = generator.normal(0, 50, (8, 2, 2560)).astype(np.float32)
-    trials = treebank._Trials(signals, np.arange(8) % 2 == 0)
+    trials = [detection_training.trial_item(signal, row % 2 == 0) for row, signal in enumerate(signals)]
 
     def finetuned(seed, method, folder):
         with torch.random.fork_rng(devices=[]):

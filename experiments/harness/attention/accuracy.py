@@ -180,8 +180,7 @@ class _RoundedBetween(torch.autograd.Function):
 @contextmanager
 def float32_logits(dtype: torch.dtype) -> Iterator[None]:
     """Let the reference, in float32, round weights and gradients of logits to `dtype`: the bar for 16 bits."""
-    softmax = mock.patch.object(Tensor, "softmax", lambda logits, _dim: _RoundedBetween.apply(logits, dtype))
-    with softmax:
+    with mock.patch.object(Tensor, "softmax", lambda logits, _dim: _RoundedBetween.apply(logits, dtype)):
         yield
 
 

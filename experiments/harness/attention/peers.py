@@ -210,8 +210,7 @@ class FlexMVPA:
         query, key, value = tokens_first(x)
         groups = case.heads // case.kv_heads
         scale = case.head_dim**-0.5
-        biases = (x[name].repeat_interleave(groups, 0)[:, None] for name in INPUTS[5:])
-        u, v, w = biases
+        u, v, w = (x[name].repeat_interleave(groups, 0)[:, None] for name in INPUTS[5:])
         time_key, channel_key = (
             rearrange(x[name].repeat_interleave(groups, 1), "r h d -> h d r") for name in ("time_key", "channel_key")
         )

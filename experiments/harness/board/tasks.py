@@ -7,16 +7,14 @@ rows train, the next 10 % choose, the last 20 % test.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
-from harness.structure.tasks import MEMORY, NOISE, _source
+from harness.structure import stored
+from harness.structure.tasks import MEMORY, NOISE, ROWS, _source, regimes
 
-ROWS = {"train": 12_000, "validation": 3_000, "test": 4_000}
 TRAIN, CHOOSE = 0.7, 0.8
 """Shares of the rows of a real panel, after which training and validation end."""
 EVERY = 4
@@ -91,14 +89,6 @@ def _made_up(shown: Shown, horizon: int, ends: tuple[int, int], draws: np.random
     return Task(values, ends, 96, horizon, values, shown)
 
 
-def _regimes(rows: int, draws: np.random.Generator) -> Iterator[slice]:
-    begin = 0
-    while begin < rows:
-        stop = min(rows, begin + int(draws.integers(250, 401)))
-        yield slice(begin, stop)
-        begin = stop
-
-
 def wave(seed: int, quick: bool = False) -> Task:
     """A wave along 12 channels, 8 steps a channel, 48 steps ahead; 24 channels elsewhere."""
     draws = np.random.default_rng([21, seed])
@@ -118,7 +108,7 @@ def changing_wave(seed: int, quick: bool = False) -> Task:
     draws = np.random.default_rng([22, seed])
     rows, ends = _rows(quick)
     moment = np.repeat(np.arange(rows)[:, None], 12, axis=1)
-    for regime in _regimes(rows, draws):
+    for regime in regimes(rows, draws):
         moment[regime] -= int(draws.integers(3, 11)) * int(draws.choice([-1, 1])) * np.arange(12)
     return _made_up(Shown(np.zeros_like(moment), moment), 24, ends, draws)
 
@@ -133,7 +123,7 @@ def leaders(seed: int, quick: bool = False, *, kind: str) -> Task:
     rows, ends = _rows(quick)
     moment = np.repeat(np.arange(rows)[:, None], 8, axis=1)
     source = np.repeat(np.arange(8)[None], rows, axis=0)
-    for regime in _regimes(rows, draws) if kind == "swap" else [slice(rows)]:
+    for regime in regimes(rows, draws) if kind == "swap" else [slice(rows)]:
         order = draws.permutation(8)
         pairs = zip(order[4:], draws.permutation(order[:4]), strict=True)
         for follower, leader in zip((2, 3, 6, 7), (0, 1, 4, 5), strict=True) if kind == "fixed" else pairs:
@@ -152,7 +142,7 @@ def failing(seed: int, quick: bool = False) -> Task:
     moment = np.arange(rows)[:, None] - 8 * np.arange(12)
     whole = _made_up(Shown(np.zeros_like(moment), moment), 24, ends, draws)
     values = whole.values.copy()
-    for regime in _regimes(rows, draws):
+    for regime in regimes(rows, draws):
         values[regime, draws.permutation(12)[: int(draws.integers(0, 7))]] = np.nan
     return Task(values, ends, 96, 24, whole.truth, whole.shown)
 
@@ -161,8 +151,8 @@ def roads(seed: int, quick: bool = False, *, lookback: int) -> Task:
     """A week of 207 road sensors in the order of a walk along the roads, 12 steps of five minutes; 0 is missing."""
     import pandas as pd
 
-    speed = pd.read_csv(_data("metr_la/los_speed.csv")).to_numpy(np.float64)
-    links = pd.read_csv(_data("metr_la/los_adj.csv"), header=None).to_numpy(np.float64)
+    speed = pd.read_csv(stored.file("metr_la/los_speed.csv")).to_numpy(np.float64)
+    links = pd.read_csv(stored.file("metr_la/los_adj.csv"), header=None).to_numpy(np.float64)
     speed[speed == 0.0] = np.nan
     order = walk(np.maximum(links, links.T))
     return _real(speed[:, order[:16] if quick else order], lookback, 12)
@@ -170,39 +160,32 @@ def roads(seed: int, quick: bool = False, *, lookback: int) -> Task:
 
 def farms(seed: int, quick: bool = False) -> Task:
     """Power of ten wind farms for a day from four; the wind forecast is known ahead: four parts and both speeds."""
-    stored = np.load(_data("panels/gefcom14_wind.npz"))["x"][: 2000 if quick else None].astype(np.float64)
-    power, wind = stored[..., 0], stored[..., 1:]
+    whole = stored.panel("gefcom14_wind")[: 2000 if quick else None].astype(np.float64)
+    power, wind = whole[..., 0], whole[..., 1:]
     speed = np.hypot(wind[..., ::2], wind[..., 1::2])
     return _real(power, 96, 24, np.concatenate([wind, speed], axis=2), ahead=True)
 
 
 def stations(seed: int, quick: bool = False) -> Task:
     """Fine dust at twelve stations in Beijing for a day from four, with the weather of the past."""
-    stored = np.load(_data("panels/beijing_air.npz"))["x"][: 2000 if quick else None].astype(np.float64)
-    return _real(stored[..., 0], 96, 24, stored[..., 6:])
+    air = stored.panel("beijing_air")[: 2000 if quick else None].astype(np.float64)
+    return _real(air[..., 0], 96, 24, air[..., 6:])
 
 
 def gauges(seed: int, quick: bool = False) -> Task:
     """A year of 126 tide gauges from four, in the order of a walk along the nearest ones."""
-    stored = np.load(_data("panels/tide_gauges.npz"))
-    latitude, longitude = np.radians(stored["lat"]), np.radians(stored["lon"])
-    place = np.stack([np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)], 1)
+    values, place = stored.tide_gauges()
     order = walk(place @ place.T + 1.0)
-    return _real(stored["x"][:, order[:16] if quick else order].astype(np.float64), 48, 12)
+    return _real(values[:, order[:16] if quick else order].astype(np.float64), 48, 12)
 
 
 def sea_level(seed: int, quick: bool = False) -> Task:
     """Sea level across the Pacific at 12° N, three months from 24, without season and trend; elsewhere is 15° S."""
 
     def along(latitude: float) -> Task:
-        stored = np.load(_data("sea_level/sea_level_1deg.npz"))
-        level = stored["sla_mm"][:, int(np.abs(stored["lat"] - latitude).argmin())].astype(np.float64)
-        pacific = (stored["lon"] > 150) & (stored["lon"] < 270) & (level != stored["missing"]).all(0)
-        level = level[:, pacific][:, : 16 if quick else None]
-        month, train = np.arange(len(level)), int(TRAIN * len(level))
-        seasons = [wave(2 * np.pi * k * month / 12) for k in (1, 2) for wave in (np.sin, np.cos)]
-        design = np.column_stack([np.ones(len(level)), month / len(level), *seasons])
-        return _real(level - design @ np.linalg.lstsq(design[:train], level[:train], rcond=None)[0], 24, 3)
+        # The file holds 365 months.
+        level = stored.sea_level(latitude, int(TRAIN * 365), west=150.0, east=270.0)
+        return _real(level[:, : 16 if quick else None], 24, 3)
 
     north, south = along(12.375), along(-15.375)
     begin = south.ends[1] - south.lookback
@@ -224,10 +207,6 @@ def _real(
     return Task(
         values, (train, choose), lookback, horizon, values, covariates=covariates, ahead=ahead, unit=deviation
     )  # fmt: skip
-
-
-def _data(name: str) -> Path:
-    return Path(os.environ.get("MVPA_TS_DATA", "")) / name
 
 
 def walk(links: np.ndarray) -> np.ndarray:
@@ -269,7 +248,7 @@ ELSEWHERE = {"wave": "wave, 24 channels", "sea level": "sea level, 15° S"}
 
 def available(name: str) -> bool:
     """Whether the task's data is at hand."""
-    return name not in REAL or _data(REAL[name]).is_dir()
+    return name not in REAL or stored.file(REAL[name]).is_dir()
 
 
 def floor_error(task: Task) -> float | None:
@@ -282,7 +261,8 @@ def floor_error(task: Task) -> float | None:
     solved: dict[bytes, np.ndarray] = {}
     errors = []
     for start in task.starts("test", _FLOOR_EVERY):
-        past, ahead = slice(start, start + task.lookback), slice(start + task.lookback, start + _length(task))
+        past = slice(start, start + task.lookback)
+        ahead = slice(past.stop, past.stop + task.horizon)
         source, moment = task.shown.source, task.shown.moment
         seen = ~np.isnan(task.values[past])
         pattern = np.concatenate([(moment[start : ahead.stop] - start).ravel(), source[start : ahead.stop].ravel()])
@@ -295,10 +275,6 @@ def floor_error(task: Task) -> float | None:
         forecast = task.values[past][seen] @ solved[key]
         errors.append(np.square(forecast - task.truth[ahead].ravel()).mean())
     return float(np.mean(errors))
-
-
-def _length(task: Task) -> int:
-    return task.lookback + task.horizon
 
 
 def _covariance(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

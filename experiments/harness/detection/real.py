@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness.detection.baselines import INSTALLED, PUBLISHED
+from harness.detection.baselines import INSTALLED, PUBLISHED, read
 from harness.detection.simulated import held
 from scipy.signal import resample
 from sklearn.metrics import roc_auc_score
@@ -18,8 +18,7 @@ from sklearn.metrics import roc_auc_score
 from mvpa_ts.ieeg import Detector, MVPFormer, Recording, Segments, read_recording, simulate_recording
 from mvpa_ts.ieeg.commands.main import main as mvpformer
 from mvpa_ts.ieeg.detection.baselines import brainmaze_probabilities, fit_baselines
-from mvpa_ts.ieeg.detection.features import BANDS, TrainingFeatures, blocks, mean_length, segment_features
-from mvpa_ts.ieeg.detection.features import line_lengths as line_lengths_of
+from mvpa_ts.ieeg.detection.features import BANDS, TrainingFeatures
 from mvpa_ts.ieeg.detection.rules import probabilities_to_events
 from mvpa_ts.ieeg.recordings.finding import find_recordings
 from mvpa_ts.ieeg.simulation.simulate import Difficulty
@@ -80,33 +79,25 @@ def _run(file: Path) -> int:
 
 
 @cache
-def band_features(file: Path) -> np.ndarray:
-    """Features [n, 18] of the library's regression."""
-    return np.concatenate([segment_features(*block) for block in blocks(Segments(read_recording(file)))])
-
-
-@cache
-def line_lengths(file: Path) -> np.ndarray:
-    """Line length [n] (µV), over channels."""
-    segments = Segments(read_recording(file))
-    return np.concatenate([mean_length(line_lengths_of(signal), valid) for signal, valid in blocks(segments)])
+def features_of(file: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Features [n, 18] of the library's regression, and line length [n] (µV), over channels."""
+    return read(read_recording(file))[:2]
 
 
 def line_length(file: Path, gain: float) -> np.ndarray:
     """Line length [n] of the segments."""
-    return line_lengths(file) * gain
+    return features_of(file)[1] * gain
 
 
 def regression(seizures: Sequence[Path], stretches: Sequence[Path]) -> Scores:
     """The library's regression, fitted to these files."""
     files = [*seizures, *stretches]
-    counts = [len(line_lengths(file)) for file in files]
-    features, lengths = (np.concatenate([*map(read, files)]) for read in (band_features, line_lengths))
-    number = np.repeat(np.arange(len(files)), counts)
+    features, lengths = map(np.concatenate, zip(*map(features_of, files), strict=True))
+    number = np.repeat(np.arange(len(files)), [len(features_of(file)[1]) for file in files])
     _, fitted = fit_baselines(TrainingFeatures(features, lengths, number < len(seizures), number))
     # Power grows with the square of a gain; how far channels differ does not know it.
     moved = np.concatenate([np.full(BANDS, 2.0), [1.0], np.zeros(BANDS + 1)])
-    return lambda file, gain: fitted.of_features(band_features(file) + np.log(gain) * moved)
+    return lambda file, gain: fitted.of_features(features_of(file)[0] + np.log(gain) * moved)
 
 
 def best_threshold(fold: Fold, scores: Scores) -> float:

@@ -1,4 +1,4 @@
-"""How a script of a detection study begins."""
+"""How a script of a detection study begins, and what its measures are called in tables."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ import torch
 from harness.tables import results_folder
 
 from mvpa_ts.ieeg.constants import RESEARCH_USE
+
+MEASURES = {
+    "event_f1": "episodic F1",
+    "event_sensitivity": "sensitivity",
+    "false_positives_per_hour": "false detections/h",
+    "kappa_episodic": "kappa, post-processed",
+    "kappa": "kappa, raw",
+}
 
 
 def begin_study(*, quick: bool) -> Path:

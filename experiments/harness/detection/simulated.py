@@ -14,6 +14,7 @@ from scipy.io import savemat
 
 from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, Recording, Segments, simulate_cohort, simulate_recording
 from mvpa_ts.ieeg.datasets.nejedly import DATA_SETS, SAMPLES, SFREQ
+from mvpa_ts.ieeg.simulation.simulate import Difficulty
 from mvpa_ts.ieeg.training.spans import HeldSegments
 
 CHANNELS, SELECTED = (8, 12), 6
@@ -80,6 +81,20 @@ def held(recording: Recording, change: Callable[[np.ndarray], np.ndarray] = np.a
         subject=recording.subject,
         name=recording.name,
         seizures=recording.seizures,
+    )
+
+
+def five_seizures(name: str, seed: int, random: np.random.Generator) -> Recording:
+    """A quarter of an hour of an animal; how many channels and how strong its seizures are is drawn."""
+    amplitude = random.uniform(0.8, 2.0)
+    return simulate_recording(
+        name,
+        seed=seed,
+        num_channels=int(random.choice([8, 16, 32])),
+        duration=900.0,
+        num_seizures=5,
+        sfreq=400.0,
+        difficulty=Difficulty(seizure_amplitude=(amplitude, 1.3 * amplitude), irregular=(0.5, 3.0)),
     )
 
 

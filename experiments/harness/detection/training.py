@@ -173,7 +173,7 @@ def trial_item(signal: np.ndarray, ictal: bool, subject: str = "", recording: st
 
 def finetune_on_trials(
     base: MVPFormer,
-    dataset: Dataset[dict[str, Any]],
+    dataset: Dataset[dict[str, Any]] | Sequence[dict[str, Any]],
     method: Method,
     training: Training,
     num_channels: int | None = None,

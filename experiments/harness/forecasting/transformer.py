@@ -20,6 +20,8 @@ FIRST_ROWS = {
     "Weather": ("2020-01-01T00:10", 10),
 }
 ROWS = 60_000
+HEADS, ENCODER_LAYERS, DECODER_LAYERS, DROPOUT = 8, 2, 1, 0.1
+LABEL = 48  # steps of the look-back that the decoder begins with
 
 
 class MixingTransformer(nn.Module):
@@ -30,10 +32,7 @@ class MixingTransformer(nn.Module):
     dataset : str
         Sets the calendar.
     channels, lookback, horizon : int
-    width, inner, heads, encoder_layers, decoder_layers : int
-    dropout : float
-    label : int
-        Steps of the look-back that the decoder begins with.
+    width, inner : int
     """
 
     calendar: Tensor
@@ -48,25 +47,20 @@ class MixingTransformer(nn.Module):
         *,
         width: int = 512,
         inner: int = 2048,
-        heads: int = 8,
-        encoder_layers: int = 2,
-        decoder_layers: int = 1,
-        dropout: float = 0.1,
-        label: int = 48,
     ) -> None:
         super().__init__()
-        self.horizon, self.label = horizon, min(label, lookback)
+        self.horizon, self.label = horizon, min(LABEL, lookback)
         self.register_buffer("calendar", calendar(dataset), persistent=False)
         self.register_buffer("positions", sinusoids(lookback + horizon, width), persistent=False)
         self.encoder_tokens, self.decoder_tokens = _tokens(channels, width), _tokens(channels, width)
         self.encoder_marks, self.decoder_marks = (nn.Linear(4, width, bias=False) for _ in range(2))
-        self.dropout = nn.Dropout(dropout)
-        layer = {"dim_feedforward": inner, "dropout": dropout, "activation": "gelu", "batch_first": True}
+        self.dropout = nn.Dropout(DROPOUT)
+        layer = {"dim_feedforward": inner, "dropout": DROPOUT, "activation": "gelu", "batch_first": True}
         self.encoder = nn.TransformerEncoder(
-            nn.TransformerEncoderLayer(width, heads, **layer), encoder_layers, nn.LayerNorm(width)
+            nn.TransformerEncoderLayer(width, HEADS, **layer), ENCODER_LAYERS, nn.LayerNorm(width)
         )
         self.decoder = nn.TransformerDecoder(
-            nn.TransformerDecoderLayer(width, heads, **layer), decoder_layers, nn.LayerNorm(width)
+            nn.TransformerDecoderLayer(width, HEADS, **layer), DECODER_LAYERS, nn.LayerNorm(width)
         )
         self.head = nn.Linear(width, channels)
 

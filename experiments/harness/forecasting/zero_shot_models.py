@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from harness.board.models import long_panel
 from harness.forecasting.zero_shot_sets import CONTEXT, EvaluationSet
 from harness.quiet import QUIET
 
@@ -59,80 +60,66 @@ def seasonal_naive(_: str) -> Forecast:
     return forecast
 
 
-def classical(model: str) -> Callable[[str], Forecast]:
+def classical(model: str) -> Forecast:
     """AutoETS or AutoTheta of statsforecast; a season above 24 is not modelled by ETS, as the library advises."""
+    from statsforecast import models
 
-    def made(_: str) -> Forecast:
-        from statsforecast import models
+    def forecast(history: np.ndarray, of: EvaluationSet) -> np.ndarray:
+        past = pd.DataFrame(history[-CONTEXT:]).ffill().bfill().to_numpy()
+        season = of.season if of.season <= 24 and len(past) > 2 * of.season else 1
+        result = np.empty((of.horizon, past.shape[1], len(LEVELS)))
+        for channel in range(past.shape[1]):
+            fitted = getattr(models, model)(season_length=season)
+            with warnings.catch_warnings(action="ignore"):
+                out = fitted.forecast(past[:, channel], of.horizon, level=[20, 40, 60, 80])
+            columns = [out[f"lo-{level}"] for level in (80, 60, 40, 20)]
+            columns += [out["mean"]] + [out[f"hi-{level}"] for level in (20, 40, 60, 80)]
+            result[:, channel] = np.stack(columns, 1)
+        return np.sort(result, axis=2)
 
-        def forecast(history: np.ndarray, of: EvaluationSet) -> np.ndarray:
-            past = pd.DataFrame(history[-CONTEXT:]).ffill().bfill().to_numpy()
-            season = of.season if of.season <= 24 and len(past) > 2 * of.season else 1
-            result = np.empty((of.horizon, past.shape[1], len(LEVELS)))
-            for channel in range(past.shape[1]):
-                fitted = getattr(models, model)(season_length=season)
-                with warnings.catch_warnings(action="ignore"):
-                    out = fitted.forecast(past[:, channel], of.horizon, level=[20, 40, 60, 80])
-                columns = [out[f"lo-{level}"] for level in (80, 60, 40, 20)]
-                columns += [out["mean"]] + [out[f"hi-{level}"] for level in (20, 40, 60, 80)]
-                result[:, channel] = np.stack(columns, 1)
-            return np.sort(result, axis=2)
-
-        return forecast
-
-    return made
+    return forecast
 
 
-def trained(model: str) -> Callable[[str], Forecast]:
+def trained(model: str) -> Forecast:
     """A model of neuralforecast trained for 500 steps on what lies before the first origin; never again."""
+    fitted: dict[int, Any] = {}
 
-    def made(_: str) -> Forecast:
-        fitted: dict[int, Any] = {}
+    def forecast(history: np.ndarray, of: EvaluationSet) -> np.ndarray:
+        from neuralforecast import NeuralForecast, models
+        from neuralforecast.losses.pytorch import MQLoss
 
-        def forecast(history: np.ndarray, of: EvaluationSet) -> np.ndarray:
-            from neuralforecast import NeuralForecast, models
-            from neuralforecast.losses.pytorch import MQLoss
+        from mvpa_ts.adapters.neuralforecast import MVPA
 
-            from mvpa_ts.adapters.neuralforecast import MVPA
+        C = history.shape[1]
+        values = pd.DataFrame(history).ffill().bfill().to_numpy()
+        if not fitted:
+            lookback = int(min(CONTEXT // 2, max(of.horizon, 2 * of.season), len(values) - 2 * of.horizon - 1))
+            common = {
+                "h": of.horizon, "input_size": max(lookback, 4), "max_steps": 500, "loss": MQLoss(quantiles=LEVELS),
+                "random_seed": 1, **QUIET,
+            }  # fmt: skip
+            if model == "NHITS":
+                chosen = models.NHITS(**common, scaler_type="standard")
+            elif model == "iTransformer":
+                chosen = models.iTransformer(**common, n_series=C, scaler_type="standard")
+            else:
+                chosen = MVPA(**common, n_series=C)
+            fitted[0] = NeuralForecast(models=[chosen], freq=1)
+            fitted[0].fit(long_panel(values))
+        out = fitted[0].predict(long_panel(values[-CONTEXT:]))
+        columns = [column for column in out.columns if column not in ("unique_id", "ds")]
+        return np.sort(out[columns].to_numpy().reshape(C, of.horizon, len(columns)).transpose(1, 0, 2), axis=2)
 
-            C = history.shape[1]
-            values = pd.DataFrame(history).ffill().bfill().to_numpy()
-
-            def panel(rows: np.ndarray) -> pd.DataFrame:
-                dates = np.tile(np.arange(len(rows)), C)
-                names = np.repeat([f"{channel:04}" for channel in range(C)], len(rows))
-                return pd.DataFrame({"unique_id": names, "ds": dates, "y": rows.T.ravel()})
-
-            if not fitted:
-                lookback = int(min(CONTEXT // 2, max(of.horizon, 2 * of.season), len(values) - 2 * of.horizon - 1))
-                common = {
-                    "h": of.horizon, "input_size": max(lookback, 4), "max_steps": 500, "loss": MQLoss(quantiles=LEVELS),
-                    "random_seed": 1, **QUIET,
-                }  # fmt: skip
-                if model == "NHITS":
-                    chosen = models.NHITS(**common, scaler_type="standard")
-                elif model == "iTransformer":
-                    chosen = models.iTransformer(**common, n_series=C, scaler_type="standard")
-                else:
-                    chosen = MVPA(**common, n_series=C)
-                fitted[0] = NeuralForecast(models=[chosen], freq=1)
-                fitted[0].fit(panel(values))
-            out = fitted[0].predict(panel(values[-CONTEXT:]))
-            columns = [column for column in out.columns if column not in ("unique_id", "ds")]
-            return np.sort(out[columns].to_numpy().reshape(C, of.horizon, len(columns)).transpose(1, 0, 2), axis=2)
-
-        return forecast
-
-    return made
+    return forecast
 
 
 MODELS: dict[str, Callable[[str], Forecast]] = {
     NAIVE: seasonal_naive,
     PRETRAINED: pretrained,
     SMALL: lambda _: pretrained("small"),
-    "AutoETS": classical("AutoETS"),
-    "AutoTheta": classical("AutoTheta"),
-    "NHITS, trained": trained("NHITS"),
-    "iTransformer, trained": trained("iTransformer"),
-    "MVPA, trained": trained("MVPA"),
+    "AutoETS": lambda _: classical("AutoETS"),
+    "AutoTheta": lambda _: classical("AutoTheta"),
+    "NHITS, trained": lambda _: trained("NHITS"),
+    "iTransformer, trained": lambda _: trained("iTransformer"),
+    "MVPA, trained": lambda _: trained("MVPA"),
 }

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from harness.structure import stored
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,6 @@ def _sktime(name: str) -> Callable[[], pd.DataFrame]:
 
 def _sktime_file(name: str, columns: list[str]) -> Callable[[], pd.DataFrame]:
     def read() -> pd.DataFrame:
-        from pathlib import Path
-
         import sktime.datasets
 
         path = Path(sktime.datasets.__file__).parent / "data" / name / f"{name}.csv"
@@ -101,11 +101,7 @@ def _benchmark(name: str) -> Callable[[], pd.DataFrame]:
 
 
 def _traffic_week() -> pd.DataFrame:
-    import os
-    from pathlib import Path
-
-    path = Path(os.environ.get("MVPA_TS_DATA", "")) / "metr_la" / "los_speed.csv"
-    frame = pd.read_csv(path)
+    frame = pd.read_csv(stored.file("metr_la/los_speed.csv"))
     return frame.mask(frame == 0.0)
 
 

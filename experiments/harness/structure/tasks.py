@@ -1,6 +1,8 @@
-"""Made-up panels whose channels tell about each other, as explanations and unseen panels draw them."""
+"""Made-up panels whose channels tell about each other, as explanations, the board and unseen panels draw them."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -32,6 +34,15 @@ def leaders(seed: int) -> dict[str, Windows]:
         return (clean + NOISE * draws.standard_normal(clean.shape)) / (1 + NOISE**2) ** 0.5
 
     return {part: _windows(values(rows), 96, 24) for part, rows in ROWS.items()}
+
+
+def regimes(rows: int, draws: np.random.Generator) -> Iterator[slice]:
+    """Stretches of 250 to 400 rows, one after the other."""
+    begin = 0
+    while begin < rows:
+        stop = min(rows, begin + int(draws.integers(250, 401)))
+        yield slice(begin, stop)
+        begin = stop
 
 
 def _source(rows: int, draws: np.random.Generator) -> np.ndarray:
