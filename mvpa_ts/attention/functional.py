@@ -10,7 +10,6 @@ from torch import Tensor
 
 from mvpa_ts.attention.choice import NEEDS_REFERENCE, check_once, is_transformed, log_once, pick, why_not_triton
 from mvpa_ts.attention.problem import INPUTS, Problem, autocast_dtype
-from mvpa_ts.checks import check_switches
 
 Implementation = Literal["auto", "reference", "separable", "sdpa", "triton"]
 COMPONENTS = ("content", "time", "channel")
@@ -324,6 +323,14 @@ def _check_table(name: str, table: Tensor, key: Tensor, *, needed: int, two_side
         raise ValueError(f"{name} must have an odd number of rows R ≥ {2 * needed - 1} for signed use, got R = {rows}")
     if not two_sided and rows < needed:
         raise ValueError(f"{name} must have R ≥ {needed} rows, one for each distance, got R = {rows}")
+
+
+# This folder is published alone, so it has a check of its own.
+def check_switches(**switches: Any) -> None:
+    """Raise ValueError for an argument that is neither True nor False."""
+    for name, value in switches.items():
+        if value not in (True, False):
+            raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
 def check_mask(name: str, mask: Tensor, shape: tuple[int, ...]) -> None:

@@ -14,7 +14,6 @@ from mvpa_ts.attention import functional
 from mvpa_ts.attention.cache import KeyValueCache
 from mvpa_ts.attention.last_segment import last_segment_attention
 from mvpa_ts.attention.problem import autocast_dtype
-from mvpa_ts.checks import check_switches
 
 # einops remembers each type it meets, and torch.compile guards that memory: a parameter first met while a network is
 # traced would have the next call traced again.
@@ -84,7 +83,7 @@ class MVPAttention(nn.Module):
             raise ValueError(f"dim ({dim}) must be a multiple of num_heads ({num_heads})")
         if num_kv_heads < 1 or num_heads % num_kv_heads:
             raise ValueError(f"num_heads ({num_heads}) must be a multiple of num_kv_heads ({num_kv_heads})")
-        check_switches(causal=causal, dense_last_segment=dense_last_segment)
+        functional.check_switches(causal=causal, dense_last_segment=dense_last_segment)
         functional.check_options(window, channel_distance, dropout, impl, channel_window)
         if row_order not in ("distance", "released"):
             raise ValueError(f"row_order must be 'distance' or 'released', got {row_order!r}")

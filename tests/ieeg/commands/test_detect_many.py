@@ -194,10 +194,14 @@ def test_a_process_that_is_killed_is_named_and_begins_no_other_recording(task, t
     assert len([*tmp_path.iterdir()]) <= 2
 
 
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_an_interrupted_run_says_how_it_goes_on(recordings, model_folder, expected, tmp_path, capsys, monkeypatch):
     command = ["detect", recordings, "-o", tmp_path, "--model", model_folder]
     with monkeypatch.context() as changed:
-        changed.setattr(Detection, "save", lambda *_, **__: signal.raise_signal(signal.SIGINT))
+        changed.setattr(Detection, "save", interrupt)
         assert run(*command) == 130
     last = "mvpformer detect: interrupted; what is in --output is kept, and the same command goes on from it"
     assert capsys.readouterr().err.splitlines()[-1] == last

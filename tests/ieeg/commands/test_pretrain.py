@@ -89,7 +89,7 @@ def test_interrupted_run_says_where_it_goes_on(folder, tmp_path, every):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     error = process.communicate(timeout=60)[1]
-    assert process.returncode == 130
+    assert process.returncode == 130, error
     assert "Traceback" not in error
     if every == 5:
         step = torch.load(checkpoint, weights_only=True)["global_step"]

@@ -170,7 +170,8 @@ def test_evaluate_lists_what_it_left_out_of_references(tmp_path, capsys):
     listed = capsys.readouterr().out.split("left out:\n")[1].splitlines()
     night = tables / "night_events.tsv"
     assert f"  {night}: rows that are no seizure and state no time are left out, line 2" in listed
-    assert f"  {night}: these words are not taken for seizures: FBTCS. If they mean some, write sz" in listed
+    words = "these words are not taken for seizures: FBTCS. If they mean some, write sz in the table"
+    assert f"  {night}: {words}" in listed
     unread = f"  tables below --reference belong to no recording here, and are not read: {tables / 'day_events.tsv'}"
     assert unread in listed
 
