@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
+from mvpa_ts.ieeg.training.loggers import interrupt_afterwards
 from mvpa_ts.weights import check_finite
 
 
@@ -29,6 +30,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         or holds more than tensors and plain values.
     """
 
+    # Interrupted within, torch's writer says that the file is broken, and the run ends as if the disk were full.
+    @interrupt_afterwards()
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Write to a file beside `path`, flush it to the disk and rename it."""
         if "://" in str(path) or storage_options is not None:

@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import signal
+from collections import OrderedDict
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,25 @@ def test_full_disk_leaves_the_previous_checkpoint(tmp_path, size):
     assert os.listdir(tmp_path) == ["last.ckpt"]
     io.save_checkpoint(checkpoint(2.0), path)  # and once there is room, it works again
     assert io.load_checkpoint(path)["state_dict"]["w"][0, 0] == 2.0
+
+
+class Interrupting:
+    """Ctrl-C while this is written."""
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        signal.raise_signal(signal.SIGINT)
+        return OrderedDict, ()
+
+
+def test_an_interrupt_waits_for_the_checkpoint(tmp_path):
+    path, before = tmp_path / "last.ckpt", signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            AtomicCheckpointIO().save_checkpoint({**checkpoint(1.0), "more": Interrupting()}, path)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert torch.load(path, weights_only=True)["more"] == {}
+    assert os.listdir(tmp_path) == ["last.ckpt"]
 
 
 def test_flipped_bits_are_named(tmp_path):
