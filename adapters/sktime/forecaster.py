@@ -273,12 +273,10 @@ class MVPAForecaster(DictOptions, Pretraining):
         self._check_single("stream")
         fitted, y = self.fitted_, self._cur_y
         if self._features is not None:
-            raise ValueError(f"a stream takes no X, to be known ahead, got columns {self._features}: use update")
+            raise ValueError(f"a stream takes no X, got columns {self._features}: use update, with X known ahead")
         if isinstance(fitted, ShippedForecaster):
             if self.bounded:
-                raise ValueError(
-                    f"bounded must be left out in a stream of pretrained, got {self.bounded!r}: use update"
-                )
+                raise ValueError(f"bounded must be left out of a pretrained stream, got {self.bounded!r}: use update")
             fitted = replace(fitted, horizon=int(frames.steps_ahead(self.fh, self.cutoff, self._frequency).max()))
         series = self._series(y, None)
         if np.ndim(series.position) and getattr(fitted, "config", None) and fitted.config.cycle_length:

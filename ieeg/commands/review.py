@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> None:
         edited = read_seizures(table, recording.duration, words)
         if texts and not edited and not any(map(is_background, texts)):
             # The table is written anew, and what was edited would be lost.
-            raise CommandError(f"{table} has rows, none says seizure (sz) in the recording, or that it has none (bckg)")
+            raise CommandError(f"{table}: no row says seizure (sz) within the recording, or that there is none (bckg)")
 
         def show(raw):  # type: ignore[no-untyped-def]
             import mne

@@ -90,7 +90,8 @@ class Calibration:
     def __str__(self) -> str:
         text = (
             f"at most {self.per_day:g} false alarms a day with {self.confidence:.0%} confidence, from "
-            f"{_quiet(self.hours)} with {self.alarms} above the threshold {self.rules.threshold:.6g}, in such hours"
+            f"{_quiet(self.hours)} with {self.alarms} above the threshold {self.rules.threshold:.6g}; it holds for "
+            "hours like these"
         )
         if self.own_threshold is not None and self.rules.threshold < self.own_threshold:
             text += (

@@ -145,7 +145,7 @@ def recording_from_raw(
     spans, marks = _bad_marks(raw, kept)
     if marks:
         marked = ", ".join(dict.fromkeys(raw.ch_names[channel] for channel, *_ in marks))
-        warn_left_out(f"{name}: bad marks of single channels are not of the recording; {marked} is missing there")
+        warn_left_out(f"{name}: spans marked bad in single channels are missing there alone: {marked}")
     recording = Recording(
         RawSource(raw, scale, marks),
         sfreq=raw.info["sfreq"],

@@ -152,7 +152,7 @@ class RecordingDataModule(pl.LightningDataModule):
                 + ("" if recordings is None else ", or leave one of the two out")
             )
         if subjects is not None and (recordings is None or any(isinstance(item, Recording) for item in recordings)):
-            raise ValueError("subjects is a table of files, so recordings must be paths, got others")
+            raise ValueError("subjects is a table of files, so recordings must be paths, not objects")
         if validation_recordings is not None and (validation_subjects or recordings is None):
             raise ValueError(
                 "validation_recordings replaces validation_subjects and needs recordings: set "

@@ -109,10 +109,9 @@ def missing(tests: pd.DataFrame) -> list[str]:
         f"{name} ({counts.get(name, 0)} of {count})" for name, count in planned.items() if counts.get(name, 0) < count
     ]
     absent = [name for name in TASKS if name not in tasks]
-    lines = [f"No row yet: {', '.join(absent)}. The same command goes on.", ""] if absent else []
-    return (
-        [f"Not run on all tasks yet: {', '.join(lacking)}. The same command goes on.", "", *lines] if lacking else lines
-    )
+    sentences = [f"Not run on all tasks yet: {', '.join(lacking)}."] if lacking else []
+    sentences += [f"No row yet: {', '.join(absent)}."] if absent else []
+    return [" ".join([*sentences, "The same command goes on."]), ""] if sentences else []
 
 
 def page_table(rows: pd.DataFrame) -> str:

@@ -120,7 +120,7 @@ def test_the_commands(tmp_path, capsys, fails):
     for onset, text in ((50, "seizur"), (50, "a note"), (-50, "sz")):
         unclear = f"onset\tduration\teventType\n{onset}\t20\t{text}\n"
         (folder / REVIEWED).write_text(unclear, encoding="utf-8")
-        fails("none says seizure (sz) in the recording, or that it has none (bckg)", *words)
+        fails("no row says seizure (sz) within the recording, or that there is none (bckg)", *words)
         assert (folder / REVIEWED).read_text(encoding="utf-8") == unclear
     rows = [f"{on}\t{off - on}\tsz\n" for on, off in made_up.seizures]
     (folder / REVIEWED).write_text("onset\tduration\teventType\n" + "".join(rows), encoding="utf-8")

@@ -147,7 +147,7 @@ def test_files_of_one_person_stay_on_one_side(tmp_path):
     write_edf(recording("new", seed=4), tmp_path / "new.edf")
     with pytest.raises(ValueError, match=r"does not say who was recorded in .*new\.edf"):
         module(recordings=[tmp_path], subjects=tmp_path / "who.tsv", validation_subjects=["Ada"])
-    refuses(module, "recordings must be paths, got others", subjects=tmp_path / "who.tsv")
+    refuses(module, "recordings must be paths, not objects", subjects=tmp_path / "who.tsv")
 
 
 def test_files_of_one_name_in_two_folders_are_named(tmp_path):
