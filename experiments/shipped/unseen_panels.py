@@ -85,18 +85,17 @@ def wave(seed: int, channels: int, *, shuffled: bool = False) -> Windows:
     draws = np.random.default_rng([1, seed, channels])
     values = _wave(6000, channels, draws)
     drawn = cut(values, 48, 24, None if shuffled else line(channels))
-    floor = wave_floor(drawn, channels)
+    floor = wave_floor(drawn, np.arange(192 + 48)[:, None] - DELAY * np.arange(channels))
     if shuffled:
         order = torch.tensor(draws.permutation(channels))
         drawn = drawn._replace(past=drawn.past[..., order], future=drawn.future[..., order])
     return drawn._replace(floor=floor)
 
 
-def wave_floor(windows: Windows, channels: int) -> float:
-    """Error of the Gaussian posterior mean given all channels' last 192 steps."""
-    L, h = 192, windows.future.shape[1]
-    time_ = np.arange(L + h)[:, None] - DELAY * np.arange(channels)
-    seen, ahead = time_[:L].ravel(), time_[L:].ravel()
+def wave_floor(windows: Windows, moment: np.ndarray) -> float:
+    """Error of the Gaussian posterior mean given which `moment` [L + h, C] of the source the last L steps show."""
+    L = len(moment) - windows.future.shape[1]
+    seen, ahead = moment[:L].ravel(), moment[L:].ravel()
     covariance = MEMORY ** np.abs(seen[:, None] - seen) + NOISE**2 * np.eye(len(seen))
     weights = np.linalg.solve(covariance, MEMORY ** np.abs(seen[:, None] - ahead))
     past = windows.past[:, -L:].flatten(1).double().numpy()
@@ -133,9 +132,16 @@ def changing(seed: int) -> Windows:
     for regime in regimes(rows, draws):
         delays[regime] = int(draws.integers(3, 11)) * (1 if draws.random() < 0.5 else -1) * np.arange(12)
     source = _source(rows + 400, draws)
-    clean = source[200 + np.arange(rows)[:, None] - delays]
+    moment = 200 + np.arange(rows)[:, None] - delays
+    clean = source[moment]
     values = (clean + NOISE * draws.standard_normal(clean.shape)) / (1 + NOISE**2) ** 0.5
-    return cut(values, 24, 40, line(12))
+    drawn = cut(values, 24, 40, line(12))
+    ends = np.linspace(0, rows - CONTEXT - 24, 40).astype(int) + CONTEXT + 24
+    floors = [
+        wave_floor(drawn._replace(past=past[None], future=future[None]), moment[end - 24 - 128 : end])
+        for past, future, end in zip(drawn.past, drawn.future, ends, strict=True)
+    ]
+    return drawn._replace(floor=float(np.mean(floors)))
 
 
 def decoys(seed: int, *, season: bool) -> Windows:
@@ -221,6 +227,7 @@ class Arm:
     attention: bool = True
     distances: bool = True
     regressions: bool = True
+    travelling: bool = True
     panel: bool = True
     places: bool = True
     known: bool = True
@@ -231,6 +238,7 @@ ARMS = {
     "without attention between channels": Arm(attention=False),
     "without distances in attention": Arm(distances=False),
     "without regressions in the history": Arm(regressions=False),
+    "without what travels": Arm(travelling=False),
     "places not told": Arm(places=False),
     "covariates not told": Arm(known=False),
     "series by series": Arm(panel=False),
@@ -280,6 +288,8 @@ class _Switched(BaseForecaster):
             simple[:, :, -K:] = simple[:, :, :1]
             relative[:, :, -K:] = 50.0
             reading = reading._replace(simple=simple, relative=relative, trust=torch.zeros_like(reading.trust))
+        if not self.arm.travelling:
+            reading = reading._replace(trust=torch.cat([reading.trust[:, :K], 0 * reading.trust[:, K:]], 1))
         if not self.arm.distances:
             reading = reading._replace(rows=torch.where(reading.rows == SAME, SAME, UNKNOWN))
         self.regressions.append(
@@ -293,9 +303,10 @@ class _Switched(BaseForecaster):
             return super().forecast(reading)
         # Each series as a panel of its own, with what was read from all.
         values, real = (part.movedim(2, 1).flatten(0, 1)[:, :, None] for part in (reading.values, reading.real))
-        rest = [part.flatten(0, 1)[:, None] for part in reading[2:-2]]
+        rest = [part.flatten(0, 1)[:, None] for part in reading[2:-3]]
         rows, trust = torch.zeros(B * C, 1, 1, dtype=torch.long), reading.trust.repeat_interleave(C, 0)
-        alone = super().forecast(Reading(values, real, *rest, rows, trust))  # [B·C, h, 1, Q]
+        travelling = reading.travelling.flatten(0, 1)[:, None]
+        alone = super().forecast(Reading(values, real, *rest, rows, travelling, trust))  # [B·C, h, 1, Q]
         return alone.squeeze(2).unflatten(0, (B, C)).transpose(1, 2)
 
 

@@ -34,6 +34,7 @@ from mvpa_ts.forecasting.pretrained.power_transform import PowerTransform
 from mvpa_ts.forecasting.pretrained.resolutions import WIDTHS, at_steps, means, widths
 from mvpa_ts.forecasting.pretrained.seasons import checked_season, week_of
 from mvpa_ts.forecasting.pretrained.simple_forecasts import CYCLES, PERIODS, SEEN, filled, season_shape, season_spread
+from mvpa_ts.forecasting.pretrained.travelling import MEMORIES
 from mvpa_ts.forecasting.pretrained.trust import trust_in_relations
 from mvpa_ts.forecasting.quantiles import quantiles_at
 
@@ -85,8 +86,10 @@ class Reading(NamedTuple):
         Of the history.
     rows : long Tensor, shape (B, C, C)
         Distances of the series, as rows of a table.
-    trust : Tensor, shape (B, R, s)
-        Share of each regression on other series, by what it would have brought so far.
+    travelling : Tensor, shape (B, C, M, h)
+        Forecasts of what travels, where the series have places; else M is 0.
+    trust : Tensor, shape (B, R + M, s)
+        Share of each forecast from other series, by what it would have brought so far.
     """
 
     values: Tensor
@@ -99,6 +102,7 @@ class Reading(NamedTuple):
     location: Tensor
     scale: Tensor
     rows: Tensor
+    travelling: Tensor
     trust: Tensor
 
     def of(self, windows: Tensor) -> Reading:
@@ -114,7 +118,10 @@ class Reading(NamedTuple):
     def with_upside_down(self) -> Reading:
         """The same windows, and behind them what would have been read had all values the other sign."""
         values, mask = self.values.chunk(2, dim=3)
-        turned = self._replace(values=torch.cat([-values, mask], 3), simple=-self.simple, location=-self.location)
+        turned = self._replace(
+            values=torch.cat([-values, mask], 3), simple=-self.simple, travelling=-self.travelling,
+            location=-self.location,
+        )  # fmt: skip
         return Reading(*(torch.cat(pair) for pair in zip(self, turned, strict=True)))
 
 
@@ -372,13 +379,14 @@ class BaseForecaster(nn.Module):
         rows, observed, longer = (rearrange(tensor, "b l c -> (b c) l") for tensor in (x, mask, longer))
         steps = math.ceil(horizon / P) * P
         *of_series, trust = self._simple(rows, observed, longer, length, C, hint.repeat_interleave(C), steps, place)
-        simple, relative, features, unit, width = (rearrange(rows, "(b c) ... -> b c ...", c=C) for rows in of_series)
+        of_series = [rearrange(rows, "(b c) ... -> b c ...", c=C) for rows in of_series]
         x, mask = x[:, -config.lookback :], mask[:, -config.lookback :]
         patches = [rearrange(tensor, "b (t p) c -> b t c p", p=P) for tensor in (x.asinh(), mask.to(x.dtype))]
         values = torch.cat(patches, dim=3)
         real = rearrange(mask, "b (t p) c -> b t c p", p=P).any(3)
         location, scale = location[:, 0], scale[:, 0]
-        return Reading(values, real, simple, relative, features, unit, width, location, scale, place.rows, trust)
+        *of_series, travelling = of_series
+        return Reading(values, real, *of_series, location, scale, place.rows, travelling, trust)
 
     def forecast(self, reading: Reading) -> Tensor:
         """Quantiles [B, h, C, Q] from what `read` gave; h is a whole number of patches."""
@@ -410,8 +418,9 @@ class BaseForecaster(nn.Module):
             middle = (share.repeat_interleave(config.chunk_length, dim=3) * simple).sum(2)
             middle = middle + unit * rearrange(self.correction(out), "b t c p -> b c (t p)")
             step = torch.arange(middle.shape[2], device=middle.device).clamp(max=reading.trust.shape[2] - 1)
-            difference = simple[:, :, -R:] - middle[:, :, None]
-            middle = middle + (reading.trust[:, None, :, step] * difference).sum(2)
+            trust = reading.trust[:, None, :, step].split((R, reading.trust.shape[1] - R), 2)
+            for related, of_each in zip((simple[:, :, -R:], reading.travelling), trust, strict=True):
+                middle = middle + (of_each * (related - middle[:, :, None])).sum(2)
             spread = rearrange(self.spread(out), "b t c (p q) -> b c (t p) q", q=Q - 1)
             steps = reading.width[..., None] * F.softplus(spread)
             half = Q // 2
@@ -425,7 +434,7 @@ class BaseForecaster(nn.Module):
         self, x: Tensor, mask: Tensor, longer: Tensor, length: int, channels: int, hint: Tensor, horizon: int,
         place: Layout,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """Forecasts [N, K, h], log errors [N, K, chunks], features [N, F], usual errors [N, 1] and [N, h], trust."""
+        """Forecasts [N, K, h], log errors [N, K, chunks], features [N, F], usual errors [N, 1] and [N, h], what travels, trust."""
         config = self.config
         observed = mask[:, -config.lookback :].to(x.dtype).mean(1, keepdim=True)
         # Short histories: what lies before all of them costs time and says nothing. A graph knows their length alone.
@@ -446,8 +455,10 @@ class BaseForecaster(nn.Module):
         else:
             ahead = self._tried(values, first, periods, hint, (0,), horizon)[0]
             past = self._tried(values, first, periods, hint, self.origins, near)
-        ahead = torch.cat([ahead, related[0]], 1)
-        past = torch.cat([past, related[1:, ..., :near]], 2)
+        R = len(relations.NAMES)
+        (ahead_related, travelling), past_related = related[0].split((R, related.shape[2] - R), 1), related[1:, ..., :near]
+        ahead = torch.cat([ahead, ahead_related], 1)
+        past = torch.cat([past, past_related[:, :, :R]], 2)
         errors = (past - truth[:, :, None]).abs()  # [O, N, K, near]
         enough = x.shape[1] - first >= 2 * torch.tensor(self.origins, device=x.device)[:, None] + 4
         errors = errors.masked_fill(~enough[..., None, None], torch.nan)
@@ -470,10 +481,11 @@ class BaseForecaster(nn.Module):
             observed,
             (observed + 1e-3).log(),
         ]
+        past = torch.cat([past, past_related[:, :, R:]], 2)
         trust = trust_in_relations(past, compared, relative, self.origins, channels, config.chunk_length)
         chunks = horizon // config.chunk_length
         relative = F.pad(relative, (0, chunks - relative.shape[2]), mode="replicate")
-        return ahead, relative, torch.cat(features, dim=1).nan_to_num(0.0), unit, width, trust
+        return ahead, relative, torch.cat(features, dim=1).nan_to_num(0.0), unit, width, travelling, trust
 
     def _completed(self, x: Tensor, mask: Tensor, channels: int, hint: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Histories [N, L] without gaps, their first observed step, their seasons and how strong these are."""
@@ -535,7 +547,7 @@ class BaseForecaster(nn.Module):
         self, values: Tensor, mask: Tensor, first: Tensor, length: int, periods: Tensor, strength: Tensor,
         channels: int, horizon: int, place: Layout,
     ) -> Tensor:  # fmt: skip
-        """Regressions on neighbours and leaders from the end and from all origins, [1 + O, N, K, h]."""
+        """Regressions on neighbours and leaders, and what travels, from the end and all origins, [1 + O, N, R + M, h]."""
         surplus = max(0, values.shape[1] - self.config.lookback)
         values, mask, first = values[:, surplus:], mask[:, surplus:], (first - surplus).clamp(min=0)
         latest = max(0, values.shape[1] - LEAST_STEPS)
@@ -546,20 +558,21 @@ class BaseForecaster(nn.Module):
         starts = [start] if self.training or torch.compiler.is_compiling() else begin.unique().tolist()
         if len(starts) == 1:
             values, mask, first = values[:, starts[0] :], mask[:, starts[0] :], first - starts[0]
-            return self._regressions(values, mask, first, periods, strength, channels, horizon, place.order)
-        forecasts = values.new_empty(1 + len(self.origins), len(values), len(relations.NAMES), horizon)
+            return self._regressions(values, mask, first, periods, strength, channels, horizon, place)
+        number = len(relations.NAMES) + (0 if place.places is None else len(MEMORIES))
+        forecasts = values.new_empty(1 + len(self.origins), len(values), number, horizon)
         for start in starts:
             panels = begin == start
             rows = panels.repeat_interleave(channels)
             forecasts[:, rows] = self._regressions(
                 values[rows, start:], mask[rows, start:], first[rows] - start, periods[rows], strength[rows], channels,
-                horizon, place.order[panels],
+                horizon, place.of(panels),
             )  # fmt: skip
         return forecasts
 
     def _regressions(
         self, values: Tensor, mask: Tensor, first: Tensor, periods: Tensor, strength: Tensor, channels: int,
-        horizon: int, order: Tensor,
+        horizon: int, place: Layout,
     ) -> Tensor:  # fmt: skip
         L = values.shape[1]
         tried = max([0, *[back for back in self.origins if 2 * back + 4 <= L]])
@@ -571,7 +584,7 @@ class BaseForecaster(nn.Module):
         shape = torch.where(strong, shape, 0.0)
         deseasonalised = rearrange(values - shape[:, :L], "(b c) l -> b c l", c=channels)
         observed = rearrange(mask, "(b c) l -> b c l", c=channels)
-        forecasts = relations.relation_forecasts(deseasonalised, observed, self.origins, horizon, order)
+        forecasts = relations.relation_forecasts(deseasonalised, observed, self.origins, horizon, *place[1:])
         forecasts = rearrange(forecasts, "o b c k h -> o (b c) k h")
         # From origins before the beginning nothing is asked.
         steps = [shape[:, max(0, L - back) :][:, :horizon] for back in (0, *self.origins)]

@@ -23,14 +23,17 @@ class Layout(NamedTuple):
         Row of the table of distances for each pair.
     order : long Tensor, shape (B, C)
         Series along a line; −1 where they lie on none.
+    places : Tensor, shape (B, C, k), optional
+        In usual gaps.
     """
 
     rows: Tensor
     order: Tensor
+    places: Tensor | None
 
     def of(self, panels: list[int]) -> Layout:
         """Some of the panels, by their number."""
-        return Layout(self.rows[panels], self.order[panels])
+        return Layout(*(None if part is None else part[panels] for part in self))
 
 
 def layout(places: Tensor | None, panels: int, series: int, device: torch.device | None = None) -> Layout:
@@ -47,7 +50,7 @@ def layout(places: Tensor | None, panels: int, series: int, device: torch.device
     same = torch.eye(series, dtype=torch.bool, device=device)
     if places is None:
         rows = torch.where(same, SAME, UNKNOWN).expand(panels, series, series)
-        return Layout(rows, torch.full((panels, series), -1, device=device))
+        return Layout(rows, torch.full((panels, series), -1, device=device), None)
     checked = not torch.compiler.is_compiling()  # a graph cannot look at numbers
     if checked and not places.isfinite().all():
         raise ValueError("positions must be finite numbers; got NaN or infinite ones")
@@ -65,4 +68,4 @@ def layout(places: Tensor | None, panels: int, series: int, device: torch.device
     else:
         rows = AROUND + step
         order = torch.full(places.shape[:2], -1, device=places.device)
-    return Layout(torch.where(same, SAME, rows), order)
+    return Layout(torch.where(same, SAME, rows), order, places / gap)

@@ -22,6 +22,8 @@ from einops import rearrange
 from torch import Tensor
 from torch.nn import functional as F
 
+from mvpa_ts.forecasting.pretrained.travelling import MEMORIES, travelling_forecasts
+
 NAMES = ("own lags of all series", "neighbours", "neighbours, lately", "leaders")
 """What each forecast is, in their order."""
 OWN_LAGS, NEIGHBOUR_LAGS, NEIGHBOURS = 32, 12, 6
@@ -47,9 +49,11 @@ _AT_ONCE, _AT_ONCE_ON_A_GPU = (8192, 4), (1 << 20, 512)
 
 
 def relation_forecasts(
-    x: Tensor, observed: Tensor, origins: Sequence[int], horizon: int, order: Tensor | None
+    x: Tensor, observed: Tensor, origins: Sequence[int], horizon: int, order: Tensor | None, places: Tensor | None = None
 ) -> Tensor:
     """Forecasts from the end of the history and from earlier origins, [1 + O, B, C, K, h], in the order of `NAMES`.
+
+    Behind them follow those of what travels, where the series have `places` [B, C, k], in usual gaps.
 
     Those from origins, increasing steps before the end, mean nothing beyond as many steps as the earliest of them lies
     before it. Histories `x` [B, C, L] are standardised, without gaps, their season taken away; steps that are
@@ -67,7 +71,8 @@ def relation_forecasts(
     sums = near.products((None, LATELY))
     if C == 1:
         always, lately = near.forecast(sums, horizon)
-        return torch.stack([always, always, lately, always], dim=3)
+        travelling = [always] * (0 if places is None else len(MEMORIES))  # nothing does
+        return torch.stack([always, always, lately, always, *travelling], dim=3)
     far = min(horizon, tried)
     always, lately = near.forecast(sums, far)
     different = _Regressions(*history, block, near.others, near.delays, DIFFERENT_LAGS, DIFFERENT_LAGS, pooled=False)
@@ -78,6 +83,8 @@ def relation_forecasts(
     delays = delay.gather(2, leaders)
     led = _Regressions(*history, block_of_each, leaders, delays, LEADER_OWN_LAGS, LEADER_LAGS, pooled=False)
     others = [always, lately, *led.forecast(led.products((None,)), far)]
+    if places is not None:
+        others += travelling_forecasts(x, origins, far, places)
     block, nobody = max(1, min(horizon, BLOCK_ALONE, L // 4)), neighbours[..., :0]
     alone = _Regressions(*history, block, nobody, nobody, OWN_LAGS, 0, pooled=True)
     (of_own_past,) = alone.forecast(alone.products((None,)), horizon)
