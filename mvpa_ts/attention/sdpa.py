@@ -16,13 +16,18 @@ from einops import rearrange, repeat
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from mvpa_ts.attention.problem import Problem, autocast_dtype
+from mvpa_ts.attention.problem import INPUTS, Problem, autocast_dtype
 
 # In 16 bits a score is passed as two numbers, itself and what its rounding took away. Rounded only once, scores made
-# errors of up to 2.0 times those of logits in float32 (tests/attention/test_sdpa.py holds 1.5).
+# errors of up to 1.8 times those of logits in float32 (tests/attention/test_sdpa.py holds 1.5).
 SPLIT = True
 # Fused kernels read heads in steps of 16 bytes.
 _MULTIPLE = 8
+# What keeps rounding small is done for numbers of at most so many bytes.
+_HALF = 2
+# The gradient of a key's offset is then a mean over as many columns, at scales that round it differently: rounded once,
+# it took the gradient of the content bias from 1.4 to 1.6 times the error.
+_OFFSET_SCALES = (1.0, 1.25, 1.5, 1.75)
 
 
 def sdpa_attention(problem: Problem) -> tuple[Tensor, Any]:
@@ -31,10 +36,11 @@ def sdpa_attention(problem: Problem) -> tuple[Tensor, Any]:
     T, C, _, d = p.query.shape[1:]
     device_type = p.query.device.type
     with torch.autocast(device_type, enabled=False):
-        query, key, value = longer_heads(p, _precision(p.query))
+        query, key, value, centre = longer_heads(p, _precision(p.query))
         value = pad(value, (0, _value_width(query, d) - d))
-        output = scaled_dot_product_attention(query, key, value, scale=d**-0.5)
-    output = rearrange(output[..., :d].to(p.query.dtype), "b k (g t c) d -> b t c (k g) d", t=T, c=C)
+        output = scaled_dot_product_attention(query, key, value, scale=d**-0.5)[..., :d]
+        output = output if centre is None else output + centre
+    output = rearrange(output.to(p.query.dtype), "b k (g t c) d -> b t c (k g) d", t=T, c=C)
     # A real query has at least its own token as a key, so only the others have to be cleared.
     return (output if p.all_real else output.masked_fill(~p.real[..., None, None], 0.0)), None
 
@@ -51,31 +57,37 @@ def _value_width(query: Tensor, d: int) -> int:
     return query.shape[-1] if query.device.type == "cpu" else d + -d % _MULTIPLE
 
 
-def longer_heads(p: Problem, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def longer_heads(p: Problem, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Make queries [B, H_kv, G·N, E], keys [B, H_kv, M, E] and values [B, H_kv, M, d]; M is N, or 2·N with a window.
 
-    The columns are those of the content, the key's offset, segments and channels.
+    The columns are those of the content, the key's offset, segments and channels. Fourth is what to add to the output.
     """
     B, T, C, H_kv, d = p.key.shape
     # In float32 at least, in which the parts of a gradient are added up: each rounded, they added a tenth to its error.
     single = torch.promote_types(dtype, torch.float32)
-    query, key = (x.to(dtype).to(single) for x in (p.query, p.key))
-    value = p.value.to(dtype)
-    if p.kept is not None:
-        value = value * p.kept / (1.0 - p.dropout)
+    query, key, value, time_key, channel_key, u, v, w = (getattr(p, name).to(dtype).to(single) for name in INPUTS)
+    value, centre = _centred(p, value, dtype)
     # Query heads that share a key head become more queries of it: there is no mask that would have to know them.
     query = rearrange(query, "b t c (k g) d -> b k g t c d", k=H_kv)
-    key, value = (rearrange(x, "b t c k d -> b k t c d") for x in (key, value))
+    key = rearrange(key, "b t c k d -> b k t c d")
 
     lowest = -6e4 if dtype == torch.float16 else -1e30  # finite: a one-hot vector multiplies it by zero
-    applies = _where_keys_apply(p)
-    times, channels = _time_scores(p, query, dtype), _channel_scores(p, query, dtype)
+    lag, distance = (x[:, None] - x for x in (torch.arange(size, device=key.device) for size in (T, C)))
+    applies = _where_keys_apply(p, lag)
+    # What a key adds to the score of any query; scores of a query with every segment, and with every channel.
+    offsets = [torch.zeros_like(key[..., :1], dtype=dtype)]
+    times, channels = [query.new_zeros((*query.shape[:5], T), dtype=dtype)], []
+    if content := "content" in p.components:
+        offsets = _rounded((key * rearrange(u, "k d -> k 1 1 d")).sum(-1, keepdim=True), dtype, _OFFSET_SCALES)
+    if "time" in p.components:
+        rows = time_key[p.time_rows(lag)]
+        times = _scores(query, v, rows, "bkgtcd,tskd->bkgtcs", applies[0] | applies[-1], dtype)
+    if "channel" in p.components:
+        rows = channel_key[p.channel_rows(distance)]
+        channels = _scores(query, w, rows, "bkgtcd,cekd->bkgtce", torch.ones_like(distance, dtype=torch.bool), dtype)
     # Each copy of the keys has time scores of its own; what rounding took away serves both.
     times = [torch.cat([times[0].masked_fill(~where, lowest) for where in applies], -1), *times[1:]]
-    offsets = _offsets(p, key, dtype)
-    unreal = rearrange(~p.real, "b t c -> b 1 t c 1")
 
-    content = "content" in p.components
     copies = []
     for position in range(len(applies)):
         segment = pad(torch.eye(T, dtype=dtype, device=key.device), (position * T, (len(applies) - 1 - position) * T))
@@ -83,76 +95,67 @@ def longer_heads(p: Problem, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor
         channel = torch.eye(C, dtype=dtype, device=key.device).repeat(1, len(channels))
         # The second copy has no content.
         parts = [x if position == 0 else torch.zeros_like(x) for x in ([key.to(dtype)] if content else []) + offsets]
-        if content or not p.all_real:
-            first = int(content)
-            parts[first] = parts[first].masked_fill(unreal, lowest)
+        parts[content] = parts[content].masked_fill(rearrange(~p.real, "b t c -> b 1 t c 1"), lowest)
         parts += [repeat(segment, "t s -> b k t c s", b=B, k=H_kv, c=C)]
         parts += [repeat(channel, "c e -> b k t c e", b=B, k=H_kv, t=T)]
         copies.append(_columns(parts, d))
-    ones = [torch.ones_like(query[..., :1], dtype=dtype)] * len(offsets)
-    longer_query = _columns(([query.to(dtype)] if content else []) + ones + times + channels, d)
+    scales = [torch.full_like(query[..., :1], x, dtype=dtype) for x in (*_OFFSET_SCALES, 1.0)[: len(offsets)]]
+    longer_query = _columns(([query.to(dtype)] if content else []) + scales + times + channels, d)
     return (
         rearrange(longer_query, "b k g t c e -> b k (g t c) e"),
         rearrange(copies, "copies b k t c e -> b k (copies t c) e"),
-        repeat(value, "b k t c d -> b k (copies t c) d", copies=len(copies)),
+        repeat(value, "b t c k d -> b k (copies t c) d", copies=len(copies)),
+        centre,
     )
 
 
-def _where_keys_apply(p: Problem) -> list[Tensor]:
+def _centred(p: Problem, value: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """Values [B, T, C, H_kv, d], in 16 bits less a centre [B, H_kv, 1, d]; and this centre, or None."""
+    if p.kept is not None:
+        value = value * p.kept / (1.0 - p.dropout)
+    if dtype.itemsize > _HALF:
+        return value, None
+    # Weights add up to one, so the output gets it back. Fused kernels take gradients of scores from their rounded
+    # output: values with means of five standard deviations made up to 14 times the error. A mean below one deviation
+    # stays, since taking it away would round the values for less.
+    real = p.real.sum((1, 2))[:, None, None, None, None]
+    mean, square = (x.detach().sum((1, 2), keepdim=True) / real for x in (value, value.square()))
+    centre = torch.where(square < 2.0 * mean.square(), mean, 0.0).to(dtype).to(value.dtype)
+    return (value - centre).to(dtype), rearrange(centre, "b 1 1 k d -> b k 1 d")
+
+
+def _where_keys_apply(p: Problem, lag: Tensor) -> list[Tensor]:
     """Say which segments' keys a query attends to, bool [T, 1, T], for each copy of the keys."""
-    T = p.query.shape[1]
-    segment = torch.arange(T, device=p.query.device)
-    lag = (segment[:, None] - segment)[:, None]
+    lag = lag[:, None]
     allowed = lag >= 0 if p.causal else torch.ones_like(lag, dtype=torch.bool)
-    if "content" not in p.components or p.window is None or p.window >= T - 1:
+    if "content" not in p.components or p.window is None or p.window >= len(lag) - 1:
         return [allowed]
     near = lag.abs() <= p.window
     if p.dense_last_segment:
-        near = near | (segment == T - 1)[:, None, None]
+        near[-1] = True
     return [allowed & near, allowed & ~near]
 
 
-def _time_scores(p: Problem, query: Tensor, dtype: torch.dtype) -> list[Tensor]:
-    """Scores of the query with every segment, [B, H_kv, G, T, C, T], and what rounding took away."""
-    T = query.shape[3]
-    if "time" not in p.components:
-        return [query.new_zeros((*query.shape[:5], T), dtype=dtype)]
-    segment = torch.arange(T, device=query.device)
-    biased, table = _exact(query, p.time_bias, p.time_key, dtype)
-    rows = p.time_rows(segment[:, None] - segment)
-    return _rounded(torch.einsum("bkgtcd,tskd->bkgtcs", biased, table[rows]), dtype)
+def _scores(query: Tensor, bias: Tensor, rows: Tensor, axes: str, allowed: Tensor, dtype: torch.dtype) -> list[Tensor]:
+    """Scores of the query with rows of a table, less their mean in 16 bits, and what rounding took away."""
+    score = torch.einsum(axes, query + rearrange(bias, "k d -> k 1 1 1 d"), rows)
+    if dtype.itemsize > _HALF:
+        return [score]
+    # Gradients of a query's scores add up to zero, but a fused kernel starts from its rounded output, which adds to
+    # each its weight times one error. A softmax does not see the mean that is taken away here. Its gradient takes away
+    # what they add up to, shared out by weights. Those of these scores alone are near enough: gradients of tables had
+    # 1.4 to 2.5 times the error of logits in float32, and have 0.8 to 1.3 times.
+    weight = (score.detach() * query.shape[-1] ** -0.5).masked_fill(~allowed, -torch.inf).softmax(-1)
+    return _rounded(score - (weight * score).sum(-1, keepdim=True), dtype)
 
 
-def _channel_scores(p: Problem, query: Tensor, dtype: torch.dtype) -> list[Tensor]:
-    """Scores of the query with every channel, [B, H_kv, G, T, C, C], and what rounding took away."""
-    if "channel" not in p.components:
-        return []
-    channel = torch.arange(query.shape[4], device=query.device)
-    biased, table = _exact(query, p.channel_bias, p.channel_key, dtype)
-    rows = p.channel_rows(channel[:, None] - channel)
-    return _rounded(torch.einsum("bkgtcd,cekd->bkgtce", biased, table[rows]), dtype)
-
-
-def _offsets(p: Problem, key: Tensor, dtype: torch.dtype) -> list[Tensor]:
-    """What a key adds to the score of any query, [B, H_kv, T, C, 1]: its product with the content bias."""
-    if "content" not in p.components:
-        return [] if p.all_real else [torch.zeros_like(key[..., :1], dtype=dtype)]
-    bias = rearrange(p.content_bias.to(dtype).to(key.dtype), "k d -> k 1 1 d")
-    return _rounded((key * bias).sum(-1, keepdim=True), dtype)
-
-
-def _exact(query: Tensor, bias: Tensor, table: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The biased query and the table in the query's precision, from numbers of the given one."""
-    bias, table = (x.to(dtype).to(query.dtype) for x in (bias, table))
-    return query + rearrange(bias, "k d -> k 1 1 1 d"), table
-
-
-def _rounded(score: Tensor, dtype: torch.dtype) -> list[Tensor]:
-    """The score in the given precision and, in 16 bits, what rounding took away."""
-    high = score.to(dtype)
-    if not SPLIT or high.dtype.itemsize > 2:
-        return [high]
-    return [high, (score.detach() - high.detach()).to(dtype)]  # the gradient of both is that of the first
+def _rounded(score: Tensor, dtype: torch.dtype, scales: tuple[float, ...] = (1.0,)) -> list[Tensor]:
+    """The score in the given precision; in 16 bits its equal parts over these scales, and what rounding took away."""
+    if not SPLIT or dtype.itemsize > _HALF:
+        return [score.to(dtype)]
+    parts = [(score / (len(scales) * scale)).to(dtype) for scale in scales]
+    total = sum(scale * x.detach().to(score.dtype) for scale, x in zip(scales, parts, strict=True))
+    return [*parts, (score.detach() - total).to(dtype)]  # the gradient is that of the parts
 
 
 def _columns(parts: list[Tensor], least: int) -> Tensor:

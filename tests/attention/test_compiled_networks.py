@@ -40,8 +40,7 @@ def assert_same(network: nn.Module, compiled: Callable[..., Tensor], x: Tensor, 
         output = call(x, **options)
         gradients = torch.autograd.grad(output.square().sum(), parameters, allow_unused=True)
         results.append([output.detach(), *(gradient for gradient in gradients if gradient is not None)])
-    for actual, expected in zip(*results, strict=True):
-        torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(*results, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["forecasting", "mvpformer"])
@@ -118,8 +117,7 @@ def test_released_rows_of_masked_samples_are_one_graph(backend, graphs_of_a_call
         for call in (attention, compiled):
             output = call(x, *codebooks, token_mask=real)
             results.append((output, *torch.autograd.grad(output.square().sum(), [x, *attention.parameters()])))
-        for expected, actual in zip(*results, strict=True):
-            torch.testing.assert_close(actual, expected)
+        torch.testing.assert_close(*reversed(results))
         graphs.add(counter.frame_count)
     assert graphs == {graphs_of_a_call}
     with pytest.raises(IndexError, match="out of bounds"):

@@ -1,40 +1,67 @@
 """What impl="sdpa" alone has to keep: its error in 16 bits as on a GPU, what it refuses, one graph, no mask."""
 
+from typing import Any
+
 import pytest
 import torch
-from harness.attention.accuracy import LIMITS, _RoundedBetween, beyond_limits, error_ratios
+from harness.attention.accuracy import LIMITS, beyond_limits, error_ratios
 from harness.attention.peers import Case as Size
-from support.attention_checks import Case
+from support.attention_checks import Case, assert_equals_reference
 from torch import Tensor
 
 from mvpa_ts import mvpa_attention
 from mvpa_ts.attention import sdpa
 
+
+class Shifted(Size):
+    """Values that have a part in common, which differs from column to column."""
+
+    def inputs(self, device: torch.device, dtype: torch.dtype, seed: int = 0) -> dict[str, Tensor]:
+        tensors = super().inputs(device, dtype, seed)
+        tensors["value"].detach().add_(torch.linspace(-9.0, 9.0, self.head_dim))
+        return tensors
+
+
 SIZES = [
-    Size(9, 11, batch=3, heads=4, kv_heads=4, head_dim=32, window=3),
+    Size(13, 19, batch=3, heads=4, kv_heads=4, head_dim=32, window=3),
     Size(20, 13, batch=2, heads=2, kv_heads=1, head_dim=64, window=30, dense_last_segment=False),
+    Shifted(12, 21, batch=4, heads=4, kv_heads=2, head_dim=64),
 ]
 
 
-def fused(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """What a fused kernel does on a GPU: 16-bit factors, sums in float32."""
-    exact = torch.promote_types(query.dtype, torch.float32)
-    logits = query.to(exact) @ key.to(exact).mT * scale
-    return (_RoundedBetween.apply(logits, query.dtype) @ value.to(exact)).to(query.dtype)
+class Fused(torch.autograd.Function):
+    """What a fused kernel does on a GPU: 16-bit factors, sums in float32, gradients from the rounded output."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        weights = (query.float() @ key.float().mT * scale).softmax(-1)
+        output = (weights.to(value.dtype).float() @ value.float()).to(value.dtype)
+        ctx.save_for_backward(query, key, value, weights, output)
+        ctx.scale = scale
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, weights, output, gradient = (x.float() for x in (*ctx.saved_tensors, gradient))
+        of_scores = weights * (gradient @ value.mT - (gradient * output).sum(-1, keepdim=True))
+        dtype = ctx.saved_tensors[0].dtype
+        of_scores, weights = (x.to(dtype).float() for x in (of_scores, weights))
+        gradients = of_scores @ key * ctx.scale, of_scores.mT @ query * ctx.scale, weights.mT @ gradient
+        return *(x.to(dtype) for x in gradients), None
 
 
 @pytest.mark.parametrize("split", [True, False], ids=["two parts", "rounded once"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_error_in_16_bits_with_and_without_a_second_part(size, dtype, split, monkeypatch):
+    """The rounded output once made up to 1.8 times the standard's error, and 13 times with a part in common."""
     monkeypatch.setattr(sdpa, "_precision", lambda query: query.dtype)
-    monkeypatch.setattr(sdpa, "scaled_dot_product_attention", fused)
+    monkeypatch.setattr(sdpa, "scaled_dot_product_attention", lambda *x, scale: Fused.apply(*x, scale))
     monkeypatch.setattr(sdpa, "SPLIT", split)
     options = {"window": size.window, "dense_last_segment": size.dense_last_segment}
     ratios = error_ratios(size, "sdpa", torch.device("cpu"), dtype, options)
     assert bool(beyond_limits(ratios, dtype)) != split, ratios
-    # Added up in 16 bits, the parts of their gradients made 1.44 and 1.37 times the error.
-    assert not split or max(ratios["query"], ratios["key"]) < 1.3
+    assert not split or ratios["output"] < 1.01
     assert LIMITS["bfloat16"] == LIMITS["float16"] == 1.5
 
 
@@ -44,7 +71,7 @@ def test_widths_are_those_of_the_document():
 
     def record(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         widths.append((query.shape[-1], key.shape[2] // query.shape[2]))
-        return fused(query, key, value, scale)
+        return Fused.apply(query, key, value, scale)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sdpa, "scaled_dot_product_attention", record)
@@ -73,8 +100,17 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("case", OPTIONS, ids=str)
-def test_one_graph_for_training_and_export(case):
+# Of few values the mean is larger than their spread.
+@pytest.mark.parametrize("case", [*OPTIONS, Case((2, 2), masks="token", dropout=0.3)], ids=str)
+def test_what_16_bits_need_is_exact(case, monkeypatch):
+    monkeypatch.setattr(sdpa, "_HALF", 8)
+    assert_equals_reference(case, "sdpa")
+
+
+# In float32 there is no need for what 16 bits need, but it has to be traced.
+@pytest.mark.parametrize(("case", "half"), zip(OPTIONS, (8, 2, 8, 2), strict=True), ids=str)
+def test_one_graph_for_training_and_export(case, half, monkeypatch):
+    monkeypatch.setattr(sdpa, "_HALF", half)
     options, inputs = case.options(), case.inputs(torch.float32)
 
     class Attention(torch.nn.Module):
@@ -86,12 +122,8 @@ def test_one_graph_for_training_and_export(case):
     compiled = torch.compile(Attention(), backend="aot_eager", fullgraph=True)(*inputs)
     torch.testing.assert_close(compiled, expected)
     differentiable = [x for x in inputs if torch.autograd.grad(expected.sum(), x, retain_graph=True)[0] is not None]
-    for one, other in zip(
-        torch.autograd.grad(compiled.square().sum(), differentiable),
-        torch.autograd.grad(expected.square().sum(), differentiable),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other)
+    gradients = (torch.autograd.grad(x.square().sum(), differentiable) for x in (compiled, expected))
+    torch.testing.assert_close(*gradients)
     if not options.get("dropout"):
         detached = tuple(x.detach() for x in inputs)
         exported = torch.export.export(Attention(), detached).module()(*detached)

@@ -44,8 +44,7 @@ def test_all_networks_are_saved_loaded_and_hashed(networks, tmp_path):
         network.config = dataclasses.replace(CONFIG, threshold=threshold)
     save_networks(networks, tmp_path / "three")
     loaded = load_networks(tmp_path / "three")
-    for network, expected in zip(loaded, networks, strict=True):
-        torch.testing.assert_close(network.state_dict(), expected.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(*([x.state_dict() for x in group] for group in (loaded, networks)), rtol=0, atol=0)
     detector = Detector(tmp_path / "three")
     assert detector.threshold == Detector(networks).threshold == pytest.approx(expit(np.mean(logit([0.2, 0.5, 0.9]))))
     recording = simulate_recording("S03", num_channels=2, duration=12.0, num_seizures=0)

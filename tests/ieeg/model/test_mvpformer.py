@@ -138,8 +138,7 @@ def test_padding_and_what_lies_in_it_change_nothing(attention, row_order):
         torch.testing.assert_close(padded_features, features, atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(padded_logits, logits, atol=1e-5, rtol=1e-4)
         assert (whole[~token_mask] == 0).all()
-        for name, gradient in gradients.items():
-            torch.testing.assert_close(padded_gradients[name], gradient, atol=1e-3, rtol=1e-3, msg=name)
+        torch.testing.assert_close(padded_gradients, gradients, atol=1e-3, rtol=1e-3)
 
 
 def test_classification_averages_the_real_channels_of_the_last_segment():
@@ -197,8 +196,7 @@ def test_gradient_checkpointing_changes_no_gradient():
         torch.manual_seed(3)  # the same dropout
         model.predict_next(signal).square().mean().backward()
         gradients.append([parameter.grad.clone() for parameter in model.parameters()])
-    for first, second in zip(*gradients, strict=True):
-        torch.testing.assert_close(first, second)
+    torch.testing.assert_close(*gradients)
 
 
 def test_gradient_checkpointing_keeps_less():
