@@ -116,8 +116,8 @@ class Readings(Dataset[tuple[Panels, Reading, Tensor]]):
 
 def moved(tensors: Any, device: torch.device) -> Any:
     """Tuples of tensors, named or not, on a device."""
-    if isinstance(tensors, Tensor):
-        return tensors.to(device, non_blocking=device.type == "cuda")
+    if tensors is None or isinstance(tensors, Tensor):
+        return tensors if tensors is None else tensors.to(device, non_blocking=device.type == "cuda")
     parts = [moved(tensor, device) for tensor in tensors]
     return type(tensors)(*parts) if hasattr(tensors, "_fields") else tuple(parts)
 

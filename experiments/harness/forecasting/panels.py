@@ -313,7 +313,7 @@ class RealPanels:
             places = None
         mask = ~values.isnan() & ~before[..., None]
         if places is not None and channels > 1 and not (places[:, :1] == places).all(2).all(1).any():
-            place = layout(places, number, channels, device)
+            place = layout(places, number, channels, device)._replace(places=None)  # what travels has no weights
         else:
             place = layout(None, number, channels, device)
         return values.nan_to_num(0.0), mask, place

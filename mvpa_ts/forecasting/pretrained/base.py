@@ -290,7 +290,7 @@ class BaseForecaster(nn.Module):
     ) -> Tensor:
         """Quantiles [B, h, C, Q] of series that attend to one another; arguments as of `forward`."""
         B, L, C = x.shape
-        place = layout(None if positions is None else positions.to(x.device).expand(B, C, -1), B, C, x.device)
+        place = layout(None if positions is None else positions.to(x).expand(B, C, -1), B, C, x.device)
         steps = self._farthest if self.training else max(self._farthest, min(self.farthest, HORIZONS * horizon))
         if not torch.compiler.is_compiling():  # what lies before all series costs time and says nothing
             steps = min(steps, L - int(mask.any(2).any(0).to(torch.uint8).argmax()))
@@ -434,7 +434,10 @@ class BaseForecaster(nn.Module):
         self, x: Tensor, mask: Tensor, longer: Tensor, length: int, channels: int, hint: Tensor, horizon: int,
         place: Layout,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """Forecasts [N, K, h], log errors [N, K, chunks], features [N, F], usual errors [N, 1] and [N, h], what travels, trust."""
+        """Forecasts [N, K, h], log errors [N, K, chunks], features [N, F], usual errors [N, 1] and [N, h].
+
+        Then what travels, [N, M, h], and the trust in it and in regressions.
+        """
         config = self.config
         observed = mask[:, -config.lookback :].to(x.dtype).mean(1, keepdim=True)
         # Short histories: what lies before all of them costs time and says nothing. A graph knows their length alone.
@@ -456,9 +459,9 @@ class BaseForecaster(nn.Module):
             ahead = self._tried(values, first, periods, hint, (0,), horizon)[0]
             past = self._tried(values, first, periods, hint, self.origins, near)
         R = len(relations.NAMES)
-        (ahead_related, travelling), past_related = related[0].split((R, related.shape[2] - R), 1), related[1:, ..., :near]
-        ahead = torch.cat([ahead, ahead_related], 1)
-        past = torch.cat([past, past_related[:, :, :R]], 2)
+        related, travelling = related.split((R, related.shape[2] - R), 2)
+        ahead = torch.cat([ahead, related[0]], 1)
+        past = torch.cat([past, related[1:, ..., :near]], 2)
         errors = (past - truth[:, :, None]).abs()  # [O, N, K, near]
         enough = x.shape[1] - first >= 2 * torch.tensor(self.origins, device=x.device)[:, None] + 4
         errors = errors.masked_fill(~enough[..., None, None], torch.nan)
@@ -481,11 +484,11 @@ class BaseForecaster(nn.Module):
             observed,
             (observed + 1e-3).log(),
         ]
-        past = torch.cat([past, past_related[:, :, R:]], 2)
+        past = torch.cat([past, travelling[1:, ..., :near]], 2)
         trust = trust_in_relations(past, compared, relative, self.origins, channels, config.chunk_length)
         chunks = horizon // config.chunk_length
         relative = F.pad(relative, (0, chunks - relative.shape[2]), mode="replicate")
-        return ahead, relative, torch.cat(features, dim=1).nan_to_num(0.0), unit, width, travelling, trust
+        return ahead, relative, torch.cat(features, dim=1).nan_to_num(0.0), unit, width, travelling[0], trust
 
     def _completed(self, x: Tensor, mask: Tensor, channels: int, hint: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Histories [N, L] without gaps, their first observed step, their seasons and how strong these are."""
@@ -547,7 +550,7 @@ class BaseForecaster(nn.Module):
         self, values: Tensor, mask: Tensor, first: Tensor, length: int, periods: Tensor, strength: Tensor,
         channels: int, horizon: int, place: Layout,
     ) -> Tensor:  # fmt: skip
-        """Regressions on neighbours and leaders, and what travels, from the end and all origins, [1 + O, N, R + M, h]."""
+        """Regressions on other series, then what travels, from the end and from all origins, [1 + O, N, R + M, h]."""
         surplus = max(0, values.shape[1] - self.config.lookback)
         values, mask, first = values[:, surplus:], mask[:, surplus:], (first - surplus).clamp(min=0)
         latest = max(0, values.shape[1] - LEAST_STEPS)

@@ -24,12 +24,12 @@ class Layout(NamedTuple):
     order : long Tensor, shape (B, C)
         Series along a line; −1 where they lie on none.
     places : Tensor, shape (B, C, k), optional
-        In usual gaps.
+        In usual gaps; None where there are none, or more than three coordinates, which are no place in space.
     """
 
     rows: Tensor
     order: Tensor
-    places: Tensor | None
+    places: Tensor | None = None
 
     def of(self, panels: list[int]) -> Layout:
         """Some of the panels, by their number."""
@@ -50,7 +50,7 @@ def layout(places: Tensor | None, panels: int, series: int, device: torch.device
     same = torch.eye(series, dtype=torch.bool, device=device)
     if places is None:
         rows = torch.where(same, SAME, UNKNOWN).expand(panels, series, series)
-        return Layout(rows, torch.full((panels, series), -1, device=device), None)
+        return Layout(rows, torch.full((panels, series), -1, device=device))
     checked = not torch.compiler.is_compiling()  # a graph cannot look at numbers
     if checked and not places.isfinite().all():
         raise ValueError("positions must be finite numbers; got NaN or infinite ones")
@@ -68,4 +68,4 @@ def layout(places: Tensor | None, panels: int, series: int, device: torch.device
     else:
         rows = AROUND + step
         order = torch.full(places.shape[:2], -1, device=places.device)
-    return Layout(torch.where(same, SAME, rows), order, places / gap)
+    return Layout(torch.where(same, SAME, rows), order, places / gap if places.shape[2] <= 3 else None)

@@ -49,8 +49,9 @@ _AT_ONCE, _AT_ONCE_ON_A_GPU = (8192, 4), (1 << 20, 512)
 
 
 def relation_forecasts(
-    x: Tensor, observed: Tensor, origins: Sequence[int], horizon: int, order: Tensor | None, places: Tensor | None = None
-) -> Tensor:
+    x: Tensor, observed: Tensor, origins: Sequence[int], horizon: int, order: Tensor | None,
+    places: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Forecasts from the end of the history and from earlier origins, [1 + O, B, C, K, h], in the order of `NAMES`.
 
     Behind them follow those of what travels, where the series have `places` [B, C, k], in usual gaps.
