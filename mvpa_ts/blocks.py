@@ -26,7 +26,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if plain or x.is_cuda or x.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
         return F.linear(x, weight, bias)
     # MKL, which PyTorch takes, uses half of what an AMD processor can.
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return torch.ops.mkldnn._linear_pointwise(x.contiguous(), weight.contiguous(), bias, "none", [], "")
 
 
 class Linear(nn.Linear):

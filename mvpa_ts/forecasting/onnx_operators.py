@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """For `torch.export`: running extremes, medians, and writing into parts of a tensor."""
+    """For `torch.export`: running extremes, and writing into parts of a tensor."""
 
     def running(x: Tensor, dim: int) -> Tensor:
         """The largest number so far."""
@@ -33,13 +33,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     def cummin(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         return -running(-x, dim), torch.zeros_like(x, dtype=torch.long)
 
-    def nanmedian(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-        count = (~x.isnan()).sum(dim, keepdim=True)
-        ordered = torch.where(x.isnan(), torch.inf, x).sort(dim).values
-        median = torch.where(count > 0, ordered.gather(dim, ((count - 1) // 2).clamp(min=0)), torch.nan)
-        median = median if keepdim else median.squeeze(dim)
-        return median, torch.zeros_like(median, dtype=torch.long)
-
     def copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
         return source.to(x.dtype).expand(x.shape).clone(memory_format=torch.contiguous_format)
 
@@ -49,7 +42,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return torch.export.default_decompositions() | {
         aten.cummax.default: cummax,
         aten.cummin.default: cummin,
-        aten.nanmedian.dim: nanmedian,
         aten.copy.default: copy,
         aten.empty_permuted.default: empty_permuted,
     }

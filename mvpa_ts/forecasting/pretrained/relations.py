@@ -22,6 +22,8 @@ from einops import rearrange
 from torch import Tensor
 from torch.nn import functional as F
 
+from mvpa_ts.blocks import linear
+
 NAMES = ("own lags of all series", "neighbours", "neighbours, lately", "leaders")
 """What each forecast is, in their order."""
 OWN_LAGS, NEIGHBOUR_LAGS, NEIGHBOURS = 32, 12, 6
@@ -42,8 +44,9 @@ MOST_ROWS = 12_000
 """Rows of a pooled regression; of more, every second or third is read."""
 _TRIED_LAGS = range(49)
 _NEARLY = 0.95
-# Rows and factors that are worked on together: so many stay in a CPU's cache; a GPU wants few, large calls.
-_AT_ONCE, _AT_ONCE_ON_A_GPU = (8192, 4), (1 << 20, 512)
+# Rows and factors that are worked on together: so many stay in a CPU's cache; a GPU wants few, large calls. And rows
+# that are added up in single precision: more would lose a digit.
+_AT_ONCE, _AT_ONCE_ON_A_GPU = (8192, 4, 1024), (1 << 20, 512, 1 << 20)
 
 
 def relation_forecasts(
@@ -154,14 +157,15 @@ class _Regressions:
         self.at_once = _AT_ONCE if self.x.device.type == "cpu" else _AT_ONCE_ON_A_GPU
 
     def features(self, x: Tensor, every: int = 1, targets: int = 0, series: slice = slice(None)) -> Tensor:
-        """Features of every so many windows of `reach` steps, [G, C, R, F], and room for targets; `x` is [G, C, ·]."""
+        """Features of every so many windows of `reach` steps, [G, F, C, R], and room for targets; `x` is [G, C, ·]."""
         G, C, length = x.shape
-        own_past = x[:, series].unfold(2, self.reach, 1)[:, :, ::every, -self.own_lags :]
+        own_past = x[:, series].unfold(2, self.reach, 1)[:, :, ::every, -self.own_lags :].movedim(3, 1)
         # A constant, the last value, how earlier ones differ from it, and the others' lags: where they are shrunk, the
         # last value is what stays.
-        rows = x.new_empty(*own_past.shape[:3], self.number + targets)
-        rows[..., 0], rows[..., 1] = 1.0, own_past[..., -1]
-        rows[..., 2 : 1 + self.own_lags] = own_past[..., :-1] - own_past[..., -1:]
+        rows = x.new_empty(G, self.number + targets, *own_past.shape[2:])
+        rows[:, 0], rows[:, 1] = 1.0, own_past[:, -1]
+        rows[:, 2 : 1 + self.own_lags] = own_past[:, :-1]
+        rows[:, 2 : 1 + self.own_lags] -= own_past[:, -1:]
         if S := self.others.shape[2]:
             nothing = F.pad(x, (0, 0, 0, 1))  # a series of zeros, where there is no other
             of_series = self.others[:, series]
@@ -169,8 +173,8 @@ class _Regressions:
             steps = torch.arange(self.reach - self.other_lags, length, device=x.device)
             place = (of_series * length + steps - self.skipped[:, series, :, None]).flatten(1)
             lags = nothing.flatten(1).gather(1, place.repeat(G // len(place), 1)).unflatten(1, (-1, len(steps)))
-            lags = rearrange(lags.unfold(2, self.other_lags, 1)[:, :, ::every], "g (c s) r l -> g c r s l", s=S)
-            rows[..., 1 + self.own_lags : self.number].unflatten(3, (S, -1)).copy_(lags)
+            lags = rearrange(lags.unfold(2, self.other_lags, 1)[:, :, ::every], "g (c s) r l -> g s l c r", s=S)
+            rows[:, 1 + self.own_lags : self.number].unflatten(1, (S, -1)).copy_(lags)
         return rows
 
     def products(self, memory: Sequence[float | None]) -> Tensor:
@@ -184,7 +188,9 @@ class _Regressions:
         stride = max(1, round(C * stops[-1] / MOST_ROWS)) if self.pooled else 1
         padded = F.pad(self.x, (self.reach, 0))
         regressions = (len(memory), len(stops), B) if self.pooled else (len(memory), len(stops), B, C)
-        sums = self.x.new_zeros(*regressions, self.number, self.number + self.block)
+        # Sums over all series lie too far above the penalty for single precision; those of one series do not.
+        dtype = torch.float64 if self.pooled else self.x.dtype
+        sums = self.x.new_zeros(*regressions, self.number, self.number + self.block, dtype=dtype)
         first = 0
         for index, stop in enumerate(stops):
             last = range(first, max(stop, first + 1), stride)[-1]
@@ -193,16 +199,20 @@ class _Regressions:
             for series in (slice(begin, begin + at_once) for begin in range(0, C, at_once)):
                 rows = self.features(padded[:, :, first + 1 : last + 1 + self.reach], stride, self.block, series)
                 targets = self.x[:, series, first + 1 : last + self.block + 1].unfold(2, self.block, 1)
-                rows[..., self.number :] = targets[:, :, ::stride]
-                counts = self.observed[:, series, first : last + 1 : stride].to(rows.dtype)[..., None]
+                rows[:, self.number :] = targets[:, :, ::stride].movedim(3, 1)
+                counts = self.observed[:, series, first : last + 1 : stride].to(rows.dtype)
                 # With a memory, a row counts less by 1/e for so many steps between it and the stop.
-                for of_memory, steps in zip(sums[:, index], memory, strict=True):
-                    faded = counts if steps is None else counts * (before_stop / steps).exp()[:, None]
-                    weighted = rows[..., : self.number] * faded
-                    if self.pooled:
-                        of_memory.baddbmm_(weighted.flatten(1, 2).mT, rows.flatten(1, 2))
-                    else:
-                        of_memory[:, series] = weighted.mT @ rows
+                faded = [counts if steps is None else counts * (before_stop / steps).exp() for steps in memory]
+                share = torch.stack(faded, 1)[:, :, None]  # [B, M, 1, C, R]
+                if not self.pooled:
+                    weighted = (rows[:, None, : self.number] * share).permute(1, 0, 3, 2, 4)
+                    sums[:, index, :, series] = weighted @ rows.permute(0, 2, 3, 1)
+                    continue
+                parts = rows.flatten(2).split(self.at_once[2], 2), share.flatten(3).split(self.at_once[2], 3)
+                for some, shares in zip(*parts, strict=True):
+                    weighted = (some[:, None, : self.number] * shares).flatten(1, 2)
+                    of_panels = weighted @ some.mT if some.is_cuda else torch.stack([*map(linear, weighted, some)])
+                    sums[:, index] += of_panels.unflatten(1, (-1, self.number)).movedim(1, 0)
             if index:
                 for of_memory, steps in zip(sums, memory, strict=True):
                     kept = 1.0 if steps is None else math.exp((first - stop) / steps)
@@ -213,19 +223,18 @@ class _Regressions:
     def weights(self, sums: Tensor, penalty: Tensor, free: int = 2) -> Tensor:
         """Weights [P, N, F, block] of ridge regressions, from sums [N, F, F + block] and penalties [P, N]."""
         gram, cross = sums.split((self.number, self.block), 2)
+        damped = gram.repeat(len(penalty), 1, 1, 1)
+        shrunk = damped.diagonal(dim1=2, dim2=3)
         # The constant and the last value are hardly shrunk.
-        shrunk = penalty[..., None].repeat(1, 1, self.number)
-        shrunk[..., :free] = 0.1
-        damped = gram + torch.diag_embed(shrunk + 1e-3)
+        shrunk[..., :free] += 0.101
+        shrunk[..., free:] += penalty[..., None] + 1e-3
         factor = torch.linalg.cholesky_ex(damped.mT)[0]  # symmetric, and read by columns, as LAPACK does
         return torch.cholesky_solve(cross.expand(len(penalty), -1, -1, -1), factor)
 
     def fitted(self, sums: Tensor, penalty: Tensor) -> Tensor:
         """Weights [P, ..., F, block] from sums [..., F, F + block] and penalties [P, ...], or 1 there."""
-        # Sums over all series lie too far above the penalty for single precision; those of one series do not.
-        regressions = sums.flatten(0, -3).to(torch.float64 if self.pooled else sums.dtype)
         penalty = penalty.expand(-1, *sums.shape[:-2]).flatten(1)
-        parts = regressions.split(self.at_once[1]), penalty.split(self.at_once[1], 1)
+        parts = sums.flatten(0, -3).split(self.at_once[1]), penalty.split(self.at_once[1], 1)
         weights = torch.cat([self.weights(*batch) for batch in zip(*parts, strict=True)], 1)
         return weights.unflatten(1, sums.shape[:-2])
 
@@ -244,7 +253,7 @@ class _Regressions:
         lowest, highest = 2 * lowest - highest, 2 * highest - lowest
         blocks: list[Tensor] = []
         for _ in range(math.ceil(horizon / self.block)):
-            features = self.features(before)[:, :, 0].to(weights.dtype)
+            features = self.features(before)[..., 0].mT.to(weights.dtype)
             step = features @ of_window if self.pooled else torch.einsum("wcf, wcfh -> wch", features, of_window)
             blocks.append(step.to(before.dtype).clamp(lowest, highest))
             before = torch.cat([before, blocks[-1]], 2)[:, :, -self.reach :]
@@ -317,7 +326,7 @@ class _Regressions:
         weights = weights.gather(0, best)[0]
         padded = F.pad(self.x, (self.reach + max(self.origins), 0))
         moved = [
-            self.features(padded[..., : padded.shape[2] - back][..., -self.reach :]) @ weights[fit]
+            self.features(padded[..., : padded.shape[2] - back][..., -self.reach :]).permute(0, 2, 3, 1) @ weights[fit]
             for back, fit in zip((0, *self.origins), (-1, *self.fit_of), strict=True)
         ]
         difference = F.pad(torch.stack(moved)[..., 0, :near], (0, forecasts.shape[3] - near))
