@@ -20,21 +20,15 @@ def zeroed(layer: nn.Linear) -> nn.Linear:
     return layer
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``x @ weight.T + bias``, [..., N] of x [..., K] and weight [N, K]."""
-    plain = torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
-    if plain or x.is_cuda or x.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
-        return F.linear(x, weight, bias)
-    # MKL, which PyTorch takes, uses half of what an AMD processor can.
-    return torch.ops.mkldnn._linear_pointwise(x.contiguous(), weight.contiguous(), bias, "none", [], "")
-
-
 class Linear(nn.Linear):
-    """PyTorch's layer on `linear`."""
+    """PyTorch's layer, by oneDNN on a CPU: MKL, which PyTorch takes, uses half of what an AMD processor can."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [..., K] to [..., N]."""
-        return linear(x, self.weight, self.bias)
+        plain = torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
+        if plain or x.is_cuda or x.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
+            return super().forward(x)
+        return torch.ops.mkldnn._linear_pointwise(x.contiguous(), self.weight, self.bias, "none", [], "")
 
 
 class SwiGLU(nn.Module):

@@ -32,30 +32,16 @@ def spikes(x: Tensor, mask: Tensor) -> Tensor:
     if L < 12:
         return torch.zeros_like(mask)
     filled_up = x.masked_fill(~mask, torch.nan)
-    median, number = _of_five(F.pad(filled_up, (0, 0, 5, 5), value=torch.nan))
+    around = F.pad(filled_up, (0, 0, 5, 5), value=torch.nan).unfold(1, 5, 1)
+    median = torch.nanquantile(around, 0.5, 3, interpolation="lower")
     past, ahead = (filled_up - median[:, :L]).abs(), (filled_up - median[:, 6:]).abs()
-    far = torch.where(number[:, 6:] >= 2, torch.minimum(past, ahead), past).nan_to_num(0.0)
-    # Where 3 in 100 values and two more come near the farthest one, nothing is a spike.
-    near = (mask & (far > far.amax(1, keepdim=True) / 14.0)).sum(1)
-    if not torch.compiler.is_compiling() and bool((near > 0.03 * L + 2.0).all()):
-        return torch.zeros_like(mask)
+    far = torch.where((~around[:, 6:].isnan()).sum(3) >= 2, torch.minimum(past, ahead), past).nan_to_num(0.0)
     far = far.masked_fill(~mask, torch.nan)
     usual, spread = torch.nanquantile(far, torch.tensor([0.98, 0.5], device=x.device, dtype=x.dtype), 1, keepdim=True)
     # Of few values the farthest is itself among the 98 in 100.
     second = far.nan_to_num(0.0).topk(2, dim=1).values[:, 1:]
     usual = torch.where(mask.sum(1, keepdim=True) < 100, torch.minimum(usual, second), usual)
     return mask & (far > 15.0 * usual) & (far > 30.0 * spread) & (usual > 0)
-
-
-def _of_five(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Median of each five values in a row of x [B, L + 4, C], and how many are not NaN; of an even number the lower."""
-    number = (~x.isnan()).unfold(1, 5, 1).sum(3)
-    rows = [x[:, first : first + number.shape[1]].nan_to_num(torch.inf) for first in range(5)]
-    # A sorting network: sorting so few values one by one takes ten times as long.
-    for low, high in ((0, 1), (3, 4), (2, 4), (2, 3), (0, 3), (0, 2), (1, 4), (1, 3), (1, 2)):
-        rows[low], rows[high] = torch.minimum(rows[low], rows[high]), torch.maximum(rows[low], rows[high])
-    median = torch.where(number > 4, rows[2], torch.where(number > 2, rows[1], rows[0]))
-    return median.masked_fill(number == 0, torch.nan), number
 
 
 def shifts(x: Tensor, mask: Tensor) -> Tensor:
@@ -74,14 +60,13 @@ def shifts(x: Tensor, mask: Tensor) -> Tensor:
     tail = torch.arange(AROUND, device=x.device)
     shares, far = x.new_tensor([0.1, 0.5, 0.9]), x.new_tensor([0.02, 0.98])
     allowed = (step >= first[:, None] + AFTER) & (step <= L - AFTER)
+    begins = (step > first[:, None]) & observed
     for _ in range(SHIFTS):
         change = torch.diff(values, dim=1, prepend=values[:, :1]).abs()
-        begins = (step > first[:, None]) & observed
         at = change.masked_fill(~allowed, -1.0).argmax(1, keepdim=True)
-        before, after = at - 1 - tail, at + tail
         sides = [
             values.gather(1, place.clamp(0, L - 1)).masked_fill((place < first[:, None]) | (place >= L), torch.nan)
-            for place in (before, after)
+            for place in (at - 1 - tail, at + tail)
         ]
         low, middle, high = torch.nanquantile(torch.stack(sides), shares, dim=2, keepdim=True)
         jump, spread = middle[1] - middle[0], (high - low).amax(0)
