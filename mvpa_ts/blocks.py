@@ -20,25 +20,14 @@ def zeroed(layer: nn.Linear) -> nn.Linear:
     return layer
 
 
-class Linear(nn.Linear):
-    """PyTorch's layer, by oneDNN on a CPU: MKL, which PyTorch takes, uses half of what an AMD processor can."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map [..., K] to [..., N]."""
-        plain = torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
-        if plain or x.is_cuda or x.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
-            return super().forward(x)
-        return torch.ops.mkldnn._linear_pointwise(x.contiguous(), self.weight, self.bias, "none", [], "")
-
-
 class SwiGLU(nn.Module):
     """Gated MLP ``W2 (silu(Wg x) · Wu x)`` without biases."""
 
     def __init__(self, dim: int, hidden_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.gate = Linear(dim, hidden_dim, bias=False)
-        self.up = Linear(dim, hidden_dim, bias=False)
-        self.down = Linear(hidden_dim, dim, bias=False)
+        self.gate = nn.Linear(dim, hidden_dim, bias=False)
+        self.up = nn.Linear(dim, hidden_dim, bias=False)
+        self.down = nn.Linear(hidden_dim, dim, bias=False)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """For `torch.export`: running extremes, and writing into parts of a tensor."""
+    """For `torch.export`: running extremes, medians, and writing into parts of a tensor."""
 
     def running(x: Tensor, dim: int) -> Tensor:
         """The largest number so far."""
@@ -33,6 +33,13 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     def cummin(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         return -running(-x, dim), torch.zeros_like(x, dtype=torch.long)
 
+    def nanmedian(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        count = (~x.isnan()).sum(dim, keepdim=True)
+        ordered = torch.where(x.isnan(), torch.inf, x).sort(dim).values
+        median = torch.where(count > 0, ordered.gather(dim, ((count - 1) // 2).clamp(min=0)), torch.nan)
+        median = median if keepdim else median.squeeze(dim)
+        return median, torch.zeros_like(median, dtype=torch.long)
+
     def copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
         return source.to(x.dtype).expand(x.shape).clone(memory_format=torch.contiguous_format)
 
@@ -42,6 +49,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return torch.export.default_decompositions() | {
         aten.cummax.default: cummax,
         aten.cummin.default: cummin,
+        aten.nanmedian.dim: nanmedian,
         aten.copy.default: copy,
         aten.empty_permuted.default: empty_permuted,
     }
@@ -52,13 +60,14 @@ def solve_positive(matrix: DOUBLE[...], right: DOUBLE[...]) -> DOUBLE[...]:
     both = op.Concat(matrix, right, axis=-1)
     size = op.Shape(matrix, start=-1)
     width = op.Constant(value_ints=[16])
-    for index in range(op.Squeeze((size + width - 1) / width)):  # each takes the first columns away, in all rows
+    # Each takes the first columns away, in all rows.
+    for index in range(op.Squeeze((size + op.Constant(value_ints=[15])) / width)):
         first = op.Unsqueeze(index, [0]) * width
         last = op.Min(first + width, size)
         columns = op.Slice(both, [0], last - first, [-1])
         others = op.Slice(both, last - first, op.Shape(both, start=-1), [-1])
         corner = op.Concat(op.Slice(columns, first, last, [-2]), op.Slice(others, first, last, [-2]), axis=-1)
-        steps = op.Range(0, op.Squeeze(last - first), 1)
+        steps = op.Range(op.Constant(value_int=0), op.Squeeze(last - first), op.Constant(value_int=1))
         for step in range(op.Squeeze(last - first)):  # the same with one column, in the first rows
             column = op.Gather(corner, 0, axis=-1)
             remaining = op.Slice(corner, [1], op.Shape(corner, start=-1), [-1])
@@ -67,8 +76,8 @@ def solve_positive(matrix: DOUBLE[...], right: DOUBLE[...]) -> DOUBLE[...]:
             # What is taken from the pivot's own row leaves the row divided by the pivot.
             column = op.Where(steps == step, pivot - 1.0, column)
             corner = remaining - op.Unsqueeze(column, [-1]) * op.Unsqueeze(row, [-2])
-        rows = op.Unsqueeze(op.Range(0, op.Squeeze(size), 1), [1])
-        own = op.Cast(rows == op.Squeeze(first) + steps, to=ir.DataType.DOUBLE)
+        rows = op.Range(op.Constant(value_int=0), op.Squeeze(size), op.Constant(value_int=1))
+        own = op.Cast(op.Unsqueeze(rows, [1]) == op.Squeeze(first) + steps, to=ir.DataType.DOUBLE)
         both = others - op.MatMul(columns - own, corner)
     return both
 

@@ -12,7 +12,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mvpa_ts.blocks import Linear, SwiGLU
+from mvpa_ts.blocks import SwiGLU
 
 _FAR = -1e4  # a logit that no weight is left for, also in 16 bits
 _QUERIES, _LOGITS = 256, 300_000  # of a head, and of those that go through together: they stay in the cache
@@ -34,8 +34,8 @@ class PanelAttention(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.head_dim = dim // num_heads
-        self.qkv = Linear(dim, 3 * dim, bias=False)
-        self.out = Linear(dim, dim, bias=False)
+        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.out = nn.Linear(dim, dim, bias=False)
         self.biases = nn.Parameter(torch.zeros(3, num_heads, self.head_dim))  # u, v, w
         self.time_key = nn.Parameter(0.3 * torch.randn(time_rows, num_heads, self.head_dim))
         channel_key = 0.3 * torch.randn(channel_rows, num_heads, self.head_dim)

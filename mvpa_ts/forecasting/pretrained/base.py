@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mvpa_ts.attention.functional import check_floats, check_mask
-from mvpa_ts.blocks import Linear, SwiGLU, zeroed
+from mvpa_ts.blocks import SwiGLU, zeroed
 from mvpa_ts.forecasting.normalisation import location_scale, unit_of_windows
 from mvpa_ts.forecasting.pretrained import relations, simple_forecasts, trend_forecasts
 from mvpa_ts.forecasting.pretrained.annual_season import annual_season
@@ -140,9 +140,9 @@ class BaseForecaster(nn.Module):
         D, P, K = config.dim, config.patch_length, self.num_simple
         self.history_tokens = config.lookback // P
         features = len(self.origins) * (K + 1) + 3 * K + 2 * PERIODS + 3
-        self.embed_history = Linear(2 * P, D)
-        self.embed_simple = Linear(K * P, D, bias=False)
-        self.embed_features = nn.Sequential(Linear(features, D), nn.SiLU(), Linear(D, D))
+        self.embed_history = nn.Linear(2 * P, D)
+        self.embed_simple = nn.Linear(K * P, D, bias=False)
+        self.embed_features = nn.Sequential(nn.Linear(features, D), nn.SiLU(), nn.Linear(D, D))
         self.place = nn.Parameter(torch.randn(config.most_patches, D) * 0.1)
         time_rows = 2 * (self.history_tokens + config.most_patches) - 1
         self.blocks = nn.ModuleList()
@@ -150,9 +150,9 @@ class BaseForecaster(nn.Module):
             attention = PanelAttention(D, config.num_heads, time_rows, ROWS if kind == "p" else 0)
             self.blocks.append(PanelBlock(attention, SwiGLU(D, config.mlp_dim), D))
         self.norm = nn.RMSNorm(D, eps=1e-5)
-        self.weights = zeroed(Linear(D, (P // config.chunk_length) * K))
-        self.correction = zeroed(Linear(D, P))
-        self.spread = Linear(D, P * (len(LEVELS) - 1))
+        self.weights = zeroed(nn.Linear(D, (P // config.chunk_length) * K))
+        self.correction = zeroed(nn.Linear(D, P))
+        self.spread = nn.Linear(D, P * (len(LEVELS) - 1))
         self.error_weight = nn.Parameter(torch.tensor(4.0))
         # A regression on other series counts by how far it was ahead of the best forecast without them.
         self.advantage_weight = nn.Parameter(torch.full((len(relations.NAMES),), 8.0))

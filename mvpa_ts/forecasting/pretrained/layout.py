@@ -55,7 +55,7 @@ def layout(places: Tensor | None, panels: int, series: int, device: torch.device
     distance = difference.square().sum(3).sqrt()
     nearest = distance.masked_fill(same, torch.inf).amin(2)
     # Series at the same place say nothing about the usual gap.
-    gap = torch.where(nearest > 0, nearest, torch.nan).nanquantile(0.5, 1, interpolation="lower")[:, None, None]
+    gap = torch.where(nearest > 0, nearest, torch.nan).nanmedian(1).values[:, None, None]
     if checked and series > 1 and gap.isnan().any():
         raise ValueError("positions must differ; got the same place for all series")
     step = (2.0 * torch.log2((distance / gap).clamp(min=1.0))).round().long().clamp(max=STEPS - 1)
