@@ -379,14 +379,16 @@ class BaseForecaster(nn.Module):
         rows, observed, longer = (rearrange(tensor, "b l c -> (b c) l") for tensor in (x, mask, longer))
         steps = math.ceil(horizon / P) * P
         *of_series, trust = self._simple(rows, observed, longer, length, C, hint.repeat_interleave(C), steps, place)
-        of_series = [rearrange(rows, "(b c) ... -> b c ...", c=C) for rows in of_series]
+        of_panels = (rearrange(rows, "(b c) ... -> b c ...", c=C) for rows in of_series)
+        simple, relative, features, unit, width, travelling = of_panels
         x, mask = x[:, -config.lookback :], mask[:, -config.lookback :]
         patches = [rearrange(tensor, "b (t p) c -> b t c p", p=P) for tensor in (x.asinh(), mask.to(x.dtype))]
         values = torch.cat(patches, dim=3)
         real = rearrange(mask, "b (t p) c -> b t c p", p=P).any(3)
         location, scale = location[:, 0], scale[:, 0]
-        *of_series, travelling = of_series
-        return Reading(values, real, *of_series, location, scale, place.rows, travelling, trust)
+        return Reading(
+            values, real, simple, relative, features, unit, width, location, scale, place.rows, travelling, trust
+        )
 
     def forecast(self, reading: Reading) -> Tensor:
         """Quantiles [B, h, C, Q] from what `read` gave; h is a whole number of patches."""

@@ -31,9 +31,10 @@ class Layout(NamedTuple):
     order: Tensor
     places: Tensor | None = None
 
-    def of(self, panels: list[int]) -> Layout:
+    def of(self, panels: list[int] | Tensor) -> Layout:
         """Some of the panels, by their number."""
-        return Layout(*(None if part is None else part[panels] for part in self))
+        places = None if self.places is None else self.places[panels]
+        return Layout(self.rows[panels], self.order[panels], places)
 
 
 def layout(places: Tensor | None, panels: int, series: int, device: torch.device | None = None) -> Layout:
