@@ -43,7 +43,7 @@ SPACES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 PEERS = ("TSMixer", "iTransformer", "NHITS", "TimeXer", "PatchTST")
-FEWER_TASKS = dict.fromkeys(("TimeXer", "PatchTST"), ("changing wave", "leaders that swap", "METR-LA", "stations"))
+FEWER_TASKS = dict.fromkeys(("TimeXer", "PatchTST"), ("changing wave", "leaders that swap", "stations", "wind farms"))
 """Of peers that are too slow for every task."""
 # Parts of MVPA that are switched off, all else as its trials chose it. Besides attention there are mixing heads, which
 # are the same in every window, and regressions that are fitted inside the window.
