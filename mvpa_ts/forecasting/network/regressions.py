@@ -208,11 +208,12 @@ def _pooled(
     weights = weights.unflatten(1, (-1, lags))[:, by_place]
     starts = torch.stack([padded[:, L - lags :]] * 3 + [padded[:, before - lags : before]] * 3, 1).flatten(0, 1)
     lowest, highest = (bound.repeat_interleave(6, 0) for bound in bounds)
-    steps: list[Tensor] = []
+    # Where the sum over the lags of each place lies that a channel reads, among those of all places and channels.
+    place = torch.arange(2 * neighbours + 1, device=z.device)
+    read, steps = place * (C + 2 * neighbours + 1) + torch.arange(C, device=z.device)[:, None], []
     for _ in range(max(h, back)):
-        # Sums over the lags of each place, of which a channel reads those one further for each place.
-        step = (weights @ starts).flatten(1).unfold(1, C, C + 2 * neighbours + 1).sum(1)
-        steps.append(step.clamp(lowest, highest))
+        step = (weights @ starts).flatten(1)[:, read].sum(2)
+        steps.append(torch.minimum(torch.maximum(step, lowest), highest))
         starts = torch.cat([starts[:, 1:], F.pad(steps[-1], (neighbours, neighbours))[:, None]], 1)
     forecasts = torch.stack(steps, 1).unflatten(0, (B, 6))
     return forecasts[:, :3, :h], forecasts[:, 3:, :back]
@@ -246,7 +247,7 @@ def _led(z: Tensor, counts: Tensor | None, h: int, back: int, bounds: tuple[Tens
     lowest, highest = (bound.repeat(2, 1) for bound in bounds)
     for _ in range(max(h, back)):
         step = (values.gather(1, index).view_as(weights) * weights).sum(2)
-        forecasts.append(step.clamp(lowest, highest))
+        forecasts.append(torch.minimum(torch.maximum(step, lowest), highest))
         values = torch.cat([first_channel, values[:, 1 + C :], forecasts[-1]], 1)
     led, tried = torch.stack(forecasts, 1).chunk(2)
     return led[:, :h], tried[:, :back]
