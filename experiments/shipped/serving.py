@@ -33,7 +33,6 @@ COLUMNS, FITTED, HORIZON = 50, 600, 24
 TRAINED: dict[str, Any] = {"input_size": 96, "max_steps": 5, "random_state": 0}
 IN_USE = "trained, with regressions in the window"
 FORECASTERS: dict[str, dict[str, Any]] = {"trained": TRAINED, IN_USE: TRAINED, "pretrained": {"pretrained": "base"}}
-FORECASTERS |= {"pretrained, small": {"pretrained": "small"}}
 
 
 def seconds(call: Any, times: int) -> float:
@@ -112,7 +111,8 @@ def exported() -> list[dict[str, Any]]:
         if regressions:
             shares.step_score.data.zero_()
         truth = forecaster.predict_quantiles(alpha=list(forecaster.fitted_.levels)).to_numpy().reshape(HORIZON, 7, -1)
-        add(f"{'with' if regressions else 'without'} regressions in the window", forecaster.to_onnx, walk[-96:], truth)
+        name = f"{'with' if regressions else 'without'} regressions in the window"
+        add(name, forecaster.to_onnx, walk[-96:], truth)
     network, history = load_base("base"), walk[-512:].astype(np.float32)
     with torch.inference_mode():
         truth = network(torch.from_numpy(history)[None], horizon=HORIZON)[0].numpy()

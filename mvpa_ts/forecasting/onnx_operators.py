@@ -58,27 +58,16 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 @script(Opset("mvpa_ts", 1), default_opset=op)
 def solve_positive(matrix: DOUBLE[...], right: DOUBLE[...]) -> DOUBLE[...]:
     both = op.Concat(matrix, right, axis=-1)
-    size = op.Shape(matrix, start=-1)
-    width = op.Constant(value_ints=[16])
-    # Each takes the first columns away, in all rows.
-    for index in range(op.Squeeze((size + op.Constant(value_ints=[15])) / width)):
-        first = op.Unsqueeze(index, [0]) * width
-        last = op.Min(first + width, size)
-        columns = op.Slice(both, [0], last - first, [-1])
-        others = op.Slice(both, last - first, op.Shape(both, start=-1), [-1])
-        corner = op.Concat(op.Slice(columns, first, last, [-2]), op.Slice(others, first, last, [-2]), axis=-1)
-        steps = op.Range(op.Constant(value_int=0), op.Squeeze(last - first), op.Constant(value_int=1))
-        for step in range(op.Squeeze(last - first)):  # the same with one column, in the first rows
-            column = op.Gather(corner, 0, axis=-1)
-            remaining = op.Slice(corner, [1], op.Shape(corner, start=-1), [-1])
-            pivot = op.Gather(column, op.Unsqueeze(step, [0]), axis=-1)
-            row = op.Gather(remaining, step, axis=-2) / pivot
-            # What is taken from the pivot's own row leaves the row divided by the pivot.
-            column = op.Where(steps == step, pivot - 1.0, column)
-            corner = remaining - op.Unsqueeze(column, [-1]) * op.Unsqueeze(row, [-2])
-        rows = op.Range(op.Constant(value_int=0), op.Squeeze(size), op.Constant(value_int=1))
-        own = op.Cast(op.Unsqueeze(rows, [1]) == op.Squeeze(first) + steps, to=ir.DataType.DOUBLE)
-        both = others - op.MatMul(columns - own, corner)
+    size = op.Squeeze(op.Shape(matrix, start=-1))
+    rows = op.Range(op.Constant(value_int=0), size, op.Constant(value_int=1))
+    for index in range(size):  # each takes the first column away, in all rows
+        column = op.Gather(both, 0, axis=-1)
+        others = op.Slice(both, [1], op.Shape(both, start=-1), [-1])
+        pivot = op.Gather(column, op.Unsqueeze(index, [0]), axis=-1)
+        row = op.Gather(others, index, axis=-2) / pivot
+        # What is taken from the pivot's own row leaves the row divided by the pivot.
+        column = op.Where(rows == index, pivot - 1.0, column)
+        both = others - op.Unsqueeze(column, [-1]) * op.Unsqueeze(row, [-2])
     return both
 
 

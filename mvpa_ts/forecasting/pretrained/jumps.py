@@ -32,10 +32,12 @@ def spikes(x: Tensor, mask: Tensor) -> Tensor:
     if L < 12:
         return torch.zeros_like(mask)
     filled_up = x.masked_fill(~mask, torch.nan)
-    around = F.pad(filled_up, (0, 0, 5, 5), value=torch.nan).unfold(1, 5, 1)
-    median = around.nanmedian(3).values
-    past, ahead = (filled_up - median[:, :L]).abs(), (filled_up - median[:, 6:]).abs()
-    far = torch.where((~around[:, 6:].isnan()).sum(3) >= 2, torch.minimum(past, ahead), past).nan_to_num(0.0)
+    before = F.pad(filled_up, (0, 0, 5, 0), value=torch.nan).unfold(1, 5, 1)[:, :L]
+    after = F.pad(filled_up, (0, 0, 0, 5), value=torch.nan).unfold(1, 5, 1)[:, 1:]
+    past = (filled_up - before.nanmedian(3).values).abs()
+    ahead = (filled_up - after.nanmedian(3).values).abs()
+    seen_after = (~after.isnan()).sum(3)
+    far = torch.where(seen_after >= 2, torch.minimum(past, ahead), past).nan_to_num(0.0)
     far = far.masked_fill(~mask, torch.nan)
     usual, spread = torch.nanquantile(far, torch.tensor([0.98, 0.5], device=x.device, dtype=x.dtype), 1, keepdim=True)
     # Of few values the farthest is itself among the 98 in 100.
@@ -60,32 +62,30 @@ def shifts(x: Tensor, mask: Tensor) -> Tensor:
     tail = torch.arange(AROUND, device=x.device)
     shares, far = x.new_tensor([0.1, 0.5, 0.9]), x.new_tensor([0.02, 0.98])
     allowed = (step >= first[:, None] + AFTER) & (step <= L - AFTER)
-    begins = (step > first[:, None]) & observed
     for _ in range(SHIFTS):
         change = torch.diff(values, dim=1, prepend=values[:, :1]).abs()
+        begins = (step > first[:, None]) & observed
+        usual = torch.nanquantile(change.masked_fill(~begins, torch.nan), 0.98, dim=1, keepdim=True)
         at = change.masked_fill(~allowed, -1.0).argmax(1, keepdim=True)
+        before, after = at - 1 - tail, at + tail
         sides = [
             values.gather(1, place.clamp(0, L - 1)).masked_fill((place < first[:, None]) | (place >= L), torch.nan)
-            for place in (at - 1 - tail, at + tail)
+            for place in (before, after)
         ]
         low, middle, high = torch.nanquantile(torch.stack(sides), shares, dim=2, keepdim=True)
         jump, spread = middle[1] - middle[0], (high - low).amax(0)
         largest = change.gather(1, at)
-        left = allowed.any(1, keepdim=True) & (jump.abs() > _APART * spread) & (largest > _SUDDEN * jump.abs())
-        # Few series have such a jump, and what follows sorts their values.
-        some = torch.arange(len(left), device=x.device) if torch.compiler.is_compiling() else left[:, 0].nonzero()[:, 0]
-        if not len(some):
-            break
-        level_before, level = middle[:, some]
-        usual = torch.nanquantile(change[some].masked_fill(~begins[some], torch.nan), 0.98, dim=1, keepdim=True)
-        earlier = values[some].masked_fill((step < first[some, None]) | (step >= at[some]), torch.nan)
+        earlier = values.masked_fill((step < first[:, None]) | (step >= at), torch.nan)
         lowest, highest = torch.nanquantile(earlier, far, dim=1, keepdim=True)
-        since = values[some].masked_fill(step < at[some], torch.nan)
-        half = 0.5 * (level_before + level)
+        new = (middle[1] < lowest) | (middle[1] > highest)
+        since = values.masked_fill(step < at, torch.nan)
+        half = 0.5 * (middle[0] + middle[1])
         low, _, high = torch.nanquantile(since, shares, dim=1, keepdim=True)
-        stays = torch.where(level > level_before, low - half, half - high) > 0
-        stays = stays & ((level < lowest) | (level > highest)) & (largest[some] > _UNUSUAL * usual)
-        left = torch.zeros_like(left).index_copy(0, some, left[some] & stays)
+        stays = torch.where(jump > 0, low - half, half - high) > 0
+        clear = (largest > _UNUSUAL * usual) & (jump.abs() > _APART * spread) & (largest > _SUDDEN * jump.abs())
+        left = allowed.any(1, keepdim=True) & new & stays & clear
+        if not (torch.compiler.is_compiling() or bool(left.any())):
+            break  # nothing changes: a second look would see the same
         moved = torch.where(left & (step < at), jump, 0.0).nan_to_num(0.0)
         values, added = values + moved, added + moved
     return rearrange(added, "(b c) l -> b l c", b=B)

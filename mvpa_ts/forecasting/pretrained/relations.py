@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from einops import rearrange
@@ -45,7 +44,7 @@ MOST_ROWS = 12_000
 """Rows of a pooled regression; of more, every second or third is read."""
 _TRIED_LAGS = range(49)
 _NEARLY = 0.95
-# Rows and factors that are worked on together: so many stay in a CPU's cache; a GPU and a graph want few calls.
+# Rows and factors that are worked on together: so many stay in a CPU's cache; a GPU wants few, large calls.
 _AT_ONCE, _AT_ONCE_ON_A_GPU = (8192, 4), (1 << 20, 512)
 
 
@@ -62,14 +61,15 @@ def relation_forecasts(
     `observed` count as targets. `order` [B, C] has the series by place; −1 in the first column where a panel has none.
     """
     _, C, L = x.shape
-    tried = max((back for back in origins if 2 * back + 4 <= L), default=max(1, L // 3))
+    tested = [back for back in origins if 2 * back + 4 <= L]
+    tried = max(tested) if tested else max(1, L // 3)
     block, block_of_each = (max(1, min(horizon, most, L // 4)) for most in (BLOCK, BLOCK_OF_EACH))
     history = (x, observed, origins, tried)
     correlation, delay = lagged_correlation(x, DELAYS_LATELY)
     neighbours = _neighbours(correlation, order)
     delays = delay.gather(2, neighbours.clamp(min=0))
     near = _Regressions(*history, block, neighbours, delays, OWN_LAGS, NEIGHBOUR_LAGS, pooled=True)
-    sums = near.products((math.inf, LATELY))
+    sums = near.products((None, LATELY))
     if C == 1:
         always, lately = near.forecast(sums, horizon)
         travelling = [always] * (0 if places is None else len(MEMORIES))  # nothing does
@@ -83,12 +83,12 @@ def relation_forecasts(
     leaders = correlation.topk(min(LEADERS, C - 1), dim=2).indices
     delays = delay.gather(2, leaders)
     led = _Regressions(*history, block_of_each, leaders, delays, LEADER_OWN_LAGS, LEADER_LAGS, pooled=False)
-    others = [always, lately, *led.forecast(led.products((math.inf,)), far)]
+    others = [always, lately, *led.forecast(led.products((None,)), far)]
     if places is not None:
         others += travelling_forecasts(x, origins, far, places)
     block, nobody = max(1, min(horizon, BLOCK_ALONE, L // 4)), neighbours[..., :0]
     alone = _Regressions(*history, block, nobody, nobody, OWN_LAGS, 0, pooled=True)
-    (of_own_past,) = alone.forecast(alone.products((math.inf,)), horizon)
+    (of_own_past,) = alone.forecast(alone.products((None,)), horizon)
     # Beyond the earliest origin nobody tried them, and some explode: what others showed fades there.
     fading = (-torch.arange(1, horizon - far + 1, device=x.device) / far).exp()
     later = [of_own_past[..., far:] + (other[..., -1:] - of_own_past[..., far - 1 : far]) * fading for other in others]
@@ -106,6 +106,7 @@ def _neighbours(correlation: Tensor, order: Tensor | None) -> Tensor:
     if order is None:
         return alike
     placed = order[:, :1, None] >= 0
+    order = order.clamp(min=0)
     rank = order.argsort(1)
     offsets = torch.tensor([*range(-S, 0), *range(1, S + 1)], device=order.device)
     place = rank[..., None] + offsets  # [B, C, 2 S]
@@ -158,16 +159,17 @@ class _Regressions:
         # Each origin has the latest fit that saw nothing after it.
         fair = ([fit for fit, back in enumerate(self.fits) if back >= origin] for origin in self.origins)
         self.fit_of = [max(fits, default=0) for fits in fair]
-        self.at_once = _AT_ONCE if self.x.is_cpu and not torch.compiler.is_compiling() else _AT_ONCE_ON_A_GPU
+        self.at_once = _AT_ONCE if self.x.device.type == "cpu" else _AT_ONCE_ON_A_GPU
 
-    def features(self, x: Tensor, every: int = 1, series: slice = slice(None), *targets: Tensor) -> Tensor:
-        """Features of every so many windows of `reach` steps, and targets [G, ·, C, R], [G, F, C, R] of x [G, C, ·]."""
+    def features(self, x: Tensor, every: int = 1, targets: int = 0, series: slice = slice(None)) -> Tensor:
+        """Features of every so many windows of `reach` steps, [G, C, R, F], and room for targets; `x` is [G, C, ·]."""
         G, C, length = x.shape
-        own_past = x[:, series].unfold(2, self.reach, 1)[:, :, ::every, -self.own_lags :].movedim(3, 1)
+        own_past = x[:, series].unfold(2, self.reach, 1)[:, :, ::every, -self.own_lags :]
         # A constant, the last value, how earlier ones differ from it, and the others' lags: where they are shrunk, the
         # last value is what stays.
-        last = own_past[:, -1:]
-        rows = [torch.ones_like(last), last, own_past[:, :-1] - last]
+        rows = x.new_empty(*own_past.shape[:3], self.number + targets)
+        rows[..., 0], rows[..., 1] = 1.0, own_past[..., -1]
+        rows[..., 2 : 1 + self.own_lags] = own_past[..., :-1] - own_past[..., -1:]
         if S := self.others.shape[2]:
             nothing = F.pad(x, (0, 0, 0, 1))  # a series of zeros, where there is no other
             of_series = self.others[:, series]
@@ -175,43 +177,46 @@ class _Regressions:
             steps = torch.arange(self.reach - self.other_lags, length, device=x.device)
             place = (of_series * length + steps - self.skipped[:, series, :, None]).flatten(1)
             lags = nothing.flatten(1).gather(1, place.repeat(G // len(place), 1)).unflatten(1, (-1, len(steps)))
-            lags = lags.unfold(2, self.other_lags, 1)[:, :, ::every]
-            rows.append(rearrange(lags, "g (c s) r l -> g (s l) c r", s=S))
-        return torch.cat([*rows, *targets], 1)
+            lags = rearrange(lags.unfold(2, self.other_lags, 1)[:, :, ::every], "g (c s) r l -> g c r s l", s=S)
+            rows[..., 1 + self.own_lags : self.number].unflatten(3, (S, -1)).copy_(lags)
+        return rows
 
-    def products(self, memory: Sequence[float]) -> Tensor:
+    def products(self, memory: Sequence[float | None]) -> Tensor:
         """Sums over rows of features times features and targets, for each memory M and fit, then up to the end.
 
         They are [M, fits + 1, B, F, F + block], or [M, fits + 1, B, C, F, F + block] of each series.
         """
         B, C, L = self.x.shape
-        stops = [max(1, L - back - self.block) for back in (*self.fits, 0)]
+        stops = [max(1, L - back - self.block) for back in self.fits]
+        stops.append(max(stops[-1], L - self.block))
         stride = max(1, round(C * stops[-1] / MOST_ROWS)) if self.pooled else 1
-        padded, memories = F.pad(self.x, (self.reach, 0)), self.x.new_tensor(memory)
-        sums: list[Tensor] = []
-        for first, stop in pairwise((0, *stops)):
+        padded = F.pad(self.x, (self.reach, 0))
+        regressions = (len(memory), len(stops), B) if self.pooled else (len(memory), len(stops), B, C)
+        sums = self.x.new_zeros(*regressions, self.number, self.number + self.block)
+        first = 0
+        for index, stop in enumerate(stops):
             last = range(first, max(stop, first + 1), stride)[-1]
             before_stop = torch.arange(first - stop, last + 1 - stop, stride, device=self.x.device)
-            # With a memory, a row counts less by 1/e for so many steps between it and the stop.
-            fading = (before_stop / memories[:, None]).exp()[:, None, None]  # [M, 1, 1, R]
             at_once = max(1, self.at_once[0] // (B * len(before_stop)))
-            parts: list[Tensor] = []
             for series in (slice(begin, begin + at_once) for begin in range(0, C, at_once)):
-                targets = self.x[:, series, first + 1 : last + self.block + 1].unfold(2, self.block, 1)[:, :, ::stride]
-                past = padded[:, :, first + 1 : last + 1 + self.reach]
-                rows = self.features(past, stride, series, targets.movedim(3, 1))
-                share = self.observed[:, None, None, series, first : last + 1 : stride] * fading  # [B, M, 1, C, R]
-                weighted = rows[:, None, : self.number] * share
-                if self.pooled:
-                    parts.append(weighted.flatten(3).transpose(0, 1) @ rows.flatten(2).mT)
-                else:
-                    parts.append(weighted.permute(1, 0, 3, 2, 4) @ rows.permute(0, 2, 3, 1))
-            # Sums over all series lie too far above the penalty for single precision; those of one series do not.
-            total = torch.stack(parts).sum(0, dtype=torch.float64) if self.pooled else torch.cat(parts, 2)
-            if sums:
-                total = total + torch.einsum("m, m... -> m...", ((first - stop) / memories).exp().to(total), sums[-1])
-            sums.append(total)
-        return torch.stack(sums, 1)
+                rows = self.features(padded[:, :, first + 1 : last + 1 + self.reach], stride, self.block, series)
+                targets = self.x[:, series, first + 1 : last + self.block + 1].unfold(2, self.block, 1)
+                rows[..., self.number :] = targets[:, :, ::stride]
+                counts = self.observed[:, series, first : last + 1 : stride].to(rows.dtype)[..., None]
+                # With a memory, a row counts less by 1/e for so many steps between it and the stop.
+                for of_memory, steps in zip(sums[:, index], memory, strict=True):
+                    faded = counts if steps is None else counts * (before_stop / steps).exp()[:, None]
+                    weighted = rows[..., : self.number] * faded
+                    if self.pooled:
+                        of_memory.baddbmm_(weighted.flatten(1, 2).mT, rows.flatten(1, 2))
+                    else:
+                        of_memory[:, series] = weighted.mT @ rows
+            if index:
+                for of_memory, steps in zip(sums, memory, strict=True):
+                    kept = 1.0 if steps is None else math.exp((first - stop) / steps)
+                    of_memory[index].add_(of_memory[index - 1], alpha=kept)
+            first = stop
+        return sums
 
     def weights(self, sums: Tensor, penalty: Tensor, free: int = 2) -> Tensor:
         """Weights [P, N, F, block] of ridge regressions, from sums [N, F, F + block] and penalties [P, N]."""
@@ -225,8 +230,10 @@ class _Regressions:
 
     def fitted(self, sums: Tensor, penalty: Tensor) -> Tensor:
         """Weights [P, ..., F, block] from sums [..., F, F + block] and penalties [P, ...], or 1 there."""
+        # Sums over all series lie too far above the penalty for single precision; those of one series do not.
+        regressions = sums.flatten(0, -3).to(torch.float64 if self.pooled else sums.dtype)
         penalty = penalty.expand(-1, *sums.shape[:-2]).flatten(1)
-        parts = sums.flatten(0, -3).split(self.at_once[1]), penalty.split(self.at_once[1], 1)
+        parts = regressions.split(self.at_once[1]), penalty.split(self.at_once[1], 1)
         weights = torch.cat([self.weights(*batch) for batch in zip(*parts, strict=True)], 1)
         return weights.unflatten(1, sums.shape[:-2])
 
@@ -245,7 +252,7 @@ class _Regressions:
         lowest, highest = 2 * lowest - highest, 2 * highest - lowest
         blocks: list[Tensor] = []
         for _ in range(math.ceil(horizon / self.block)):
-            features = self.features(before)[..., 0].mT.to(weights.dtype)
+            features = self.features(before)[:, :, 0].to(weights.dtype)
             step = features @ of_window if self.pooled else torch.einsum("wcf, wcfh -> wch", features, of_window)
             blocks.append(step.to(before.dtype).clamp(lowest, highest))
             before = torch.cat([before, blocks[-1]], 2)[:, :, -self.reach :]
@@ -297,7 +304,7 @@ class _Regressions:
         """Forecasts [1 + O, B, C, h] by weights that all series share, and what each series differs by at first."""
         B, C, _ = self.x.shape
         near = min(forecasts.shape[3], self.block)
-        sums = self.products((math.inf,))[0]  # [fits + 1, B, C, F, F + block]
+        sums = self.products((None,))[0]  # [fits + 1, B, C, F, F + block]
         together = sums.sum(2).flatten(0, 1).double()
         shared = self.weights(together, torch.full_like(together[None, :, 0, 0], PENALTIES[0]))[0].to(sums.dtype)
         shared = shared.view(-1, B, 1, self.number, self.block)
@@ -318,7 +325,7 @@ class _Regressions:
         weights = weights.gather(0, best)[0]
         padded = F.pad(self.x, (self.reach + max(self.origins), 0))
         moved = [
-            self.features(padded[..., : padded.shape[2] - back][..., -self.reach :]).permute(0, 2, 3, 1) @ weights[fit]
+            self.features(padded[..., : padded.shape[2] - back][..., -self.reach :]) @ weights[fit]
             for back, fit in zip((0, *self.origins), (-1, *self.fit_of), strict=True)
         ]
         difference = F.pad(torch.stack(moved)[..., 0, :near], (0, forecasts.shape[3] - near))

@@ -131,9 +131,11 @@ def _fitted(
     N, L = x.shape
     m = lags.shape[1]
     usable = (torch.arange(L, device=x.device) >= (first + lags.amax(1))[:, None]).to(x.dtype)
-    steps = torch.arange(L, device=x.device)
-    shifted = [x.gather(1, (steps - lag[:, None]).clamp(min=0)) for lag in lags.unbind(1)]
-    rows = torch.stack([*shifted, x, torch.ones_like(x)], 1) * usable[:, None]
+    rows = x.new_empty(N, m + 2, L)
+    rows[:, m], rows[:, m + 1] = x * usable, usable
+    for place, lag in enumerate(lags.unbind(1)):
+        shifted = (torch.arange(L, device=x.device) - lag[:, None]).clamp(min=0)
+        rows[:, place] = x.gather(1, shifted).mul_(usable)
     products = rows @ rows.mT
     count = products[:, m + 1, m + 1, None].clamp(min=1.0)
     means = products[:, m + 1, : m + 1] / count
