@@ -17,10 +17,8 @@ from scipy import signal as scipy_signal
 
 from mvpa_ts.ieeg import Recording, Segments
 
-RATE, SEGMENT, WINDOW = 128, 5 * 128, 20 * 128
-LAGS = slice(RATE // 4, 8 * RATE)
-
-
+RATE = 128
+SEGMENT_SECONDS, WINDOW_SECONDS, LAG_SECONDS = 5, 20, (0.25, 8)
 SPREAD = "rule that knows the spread"
 
 
@@ -32,24 +30,31 @@ def spread(recording: Recording) -> tuple[npt.NDArray[np.float64], npt.NDArray[n
 
 
 def spread_scores(segments: Segments) -> npt.NDArray[np.float64]:
-    """Largest lagged correlation of two channels around each segment, in (0, 1)."""
+    """Score of each segment, in (0, 1)."""
     count = segments.num_samples // segments.segment_samples
     signal = segments.read(0, count)[0].astype(np.float64)
-    x = np.diff(scipy_signal.decimate(signal, 4, axis=1), axis=1, prepend=0.0)
-    x = scipy_signal.sosfiltfilt(scipy_signal.butter(2, 3.0, "highpass", fs=RATE, output="sos"), x, axis=1)
+    return travelling(scipy_signal.decimate(signal, 4, axis=1), RATE, segments.num_segments)
+
+
+def travelling(signal: npt.NDArray[np.float64], rate: int, count: int) -> npt.NDArray[np.float64]:
+    """Largest lagged correlation of two channels around each of so many segments of a signal [C, N]."""
+    segment, window = SEGMENT_SECONDS * rate, WINDOW_SECONDS * rate
+    lags = slice(*(int(lag * rate) for lag in LAG_SECONDS))
+    x = np.diff(signal, axis=1, prepend=0.0)
+    x = scipy_signal.sosfiltfilt(scipy_signal.butter(2, 3.0, "highpass", fs=rate, output="sos"), x, axis=1)
     first, second = np.array([*itertools.combinations(range(len(x)), 2)]).T
-    size = 2 * WINDOW
-    scores = np.zeros(segments.num_segments)
-    for index in range(segments.num_segments):
-        middle = int((min(index, count - 1) + 0.5) * SEGMENT)
-        begin = min(max(middle - WINDOW // 2, 0), max(x.shape[1] - WINDOW, 0))
-        stretch = x[:, begin : begin + WINDOW]
+    size = 2 * window
+    scores = np.zeros(count)
+    for index in range(count):
+        middle = int((min(index, x.shape[1] // segment - 1) + 0.5) * segment)
+        begin = min(max(middle - window // 2, 0), max(x.shape[1] - window, 0))
+        stretch = x[:, begin : begin + window]
         # Spikes and pops would decide alone.
         limit = 4.5 * np.median(np.abs(stretch), axis=1, keepdims=True)
         stretch = np.clip(stretch, -limit, limit)
         stretch = stretch / np.maximum(np.linalg.norm(stretch, axis=1, keepdims=True), 1e-9)
-        spectrum = scipy_fft.rfft(stretch, size, axis=1)
+        spectrum = scipy_fft.rfft(stretch.astype(np.float32), size, axis=1)
         correlation = scipy_fft.irfft(spectrum[first] * spectrum[second].conj(), size, axis=1)
         opposite = np.roll(correlation[:, ::-1], 1, axis=1)
-        scores[index] = np.abs(correlation - opposite)[:, LAGS].max() / 2
+        scores[index] = np.abs(correlation - opposite)[:, lags].max() / 2
     return scores
