@@ -59,26 +59,32 @@ def changed(name: str, row: str, **changes: Any) -> Configuration:
     return replace(TINY, name=name, row=f"MVPFormer-tiny, {row}", **changes)
 
 
-PRETRAINED = changed("pretrained", "pretrained", pretraining="pretraining")
+PRETRAINED = changed("pretrained", "pretrained", pretraining="pretraining", printed="MVPFormer-S")
 
 
-def on_pretrained(name: str, row: str, **changes: Any) -> Configuration:
+def on_pretrained(name: str, row: str, printed: str | None = None, **changes: Any) -> Configuration:
     """The pretrained configuration, tested or finetuned differently; what trains alike is trained once."""
-    return replace(PRETRAINED, name=name, row=f"{PRETRAINED.row}, {row}", **changes)
+    return replace(PRETRAINED, name=name, row=f"{PRETRAINED.row}, {row}", printed=printed, **changes)
 
 
 ABLATIONS = (
-    TINY,
+    replace(TINY, printed="18_patients_nopretrain"),
     replace(TINY, name="mv-llama", row="MV-Llama-tiny", attention="llama"),
     changed("no-channel", "no channel term", model=(("components", ("content", "time")),)),
     changed("no-time", "no time term", model=(("components", ("content", "channel")),)),
     changed("no-content", "no content term", model=(("components", ("time", "channel")),)),
     changed("suspicious", "most suspicious channels", model=(("pooling", "logsumexp"),)),
     PRETRAINED,
-    *(on_pretrained(f"noise-{snr}", f"noise {snr} dB", noise=float(snr)) for snr in (60, 50, 40, 30)),
+    *(
+        on_pretrained(f"noise-{snr}", f"noise {snr} dB", f"18_patients_{snr}dB", noise=float(snr))
+        for snr in (60, 50, 40, 30)
+    ),
     on_pretrained("6-channels", f"{FEWER} channels by the paper's rule", channels=FEWER),
-    on_pretrained("manual", f"{FEWER} channels chosen by hand", channels="manual"),
-    replace(PRETRAINED, name="small", row="MVPFormer-small, pretrained", size="small"),
+    on_pretrained("manual", f"{FEWER} channels chosen by hand", "18_patients_small_manual", channels="manual"),
+    replace(PRETRAINED, name="small", row="MVPFormer-small, pretrained", size="small", printed="MVPFormer"),
+    replace(
+        PRETRAINED, name="mv-llama-pretrained", row="MV-Llama-tiny, pretrained", attention="llama", printed="MV-Llama"
+    ),
     on_pretrained("lora", "LoRA", finetuning="lora"),
     on_pretrained("full", "all weights", finetuning="full"),
     on_pretrained("head", "head only", finetuning="head"),
