@@ -279,21 +279,20 @@ def report(rows: pd.DataFrame) -> str:
     cited = {model.row: model.printed for model in ABLATIONS if model.printed}
     lines = []
     for (row, rules), group in rows.groupby(["row", "rules"], sort=False):
-        lines.append([row, rules, *(spread(group[name]) for name in numbers), len(group)])
+        lines.append([row, rules, *(spread(group[name]) for name in numbers)])
         if rules == "paper" and row in cited:
             lines.append(cited_line("*the paper*", cited[row], numbers))
     lines += [cited_line(f"*the paper: {model}*", name, numbers) for model, name in paper_rows.CITED.items()]
-    table = markdown_table(pd.DataFrame(lines, columns=[*COLUMNS.values(), "seeds"]))
+    table = markdown_table(pd.DataFrame(lines, columns=[*COLUMNS.values()]))
     first = rows.iloc[0]
     return (
         f"Simulated data: {first['subjects']} unseen subjects, {first['hours']:.0f} h, {first['seizures']} seizures. "
-        "Events by SzCORE's rules and by the paper's, pooled; kappas are means over subjects, raw ones of segments, "
-        "post-processed ones of events. Thresholds were chosen on validation subjects, who neither train nor test and "
-        "are without noise. Models read all 8 or 12 channels in training, and in the test unless the row says "
-        f"{FEWER}. "
-        "Numbers in italics are printed in the paper: of patients, and of models a thousand times as large. They show "
-        "which of its rows is meant; tiny stands for its S, small for M.\n\n"
-        f"{table}\n"
+        f"Networks: {rows['seed'].nunique()} seed(s), mean ± standard deviation. Events by SzCORE's rules and by the "
+        "paper's, pooled; kappas are means over subjects, raw ones of segments, post-processed ones of events. "
+        "Thresholds were chosen on validation subjects, who neither train nor test and are without noise. Models read "
+        f"all 8 or 12 channels in training, and in the test unless the row says {FEWER}. Numbers in italics are "
+        "printed in the paper: of patients, and of models a thousand times as large. They show which of its rows is "
+        f"meant; tiny stands for its S, small for M.\n\n{table}\n"
         f"{rows['seconds'].sum():.0f} s by the clock, beside other work: {', '.join(rows['hardware'].unique())}; "
         "1 thread.\n"
     )
@@ -302,7 +301,7 @@ def report(rows: pd.DataFrame) -> str:
 def cited_line(name: str, printed: str, columns: Sequence[str]) -> list[str]:
     """The paper's numbers in these columns; a dash where it prints none."""
     values = pd.Series(paper_rows.printed(printed)).reindex(columns)
-    return [name, "paper", *("–" if pd.isna(value) else f"*{value:.2f}*" for value in values), "–"]
+    return [name, "paper", *("–" if pd.isna(value) else f"*{value:.2f}*" for value in values)]
 
 
 if __name__ == "__main__":
