@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -105,7 +105,6 @@ FEW, FEW_SUBJECTS, FEW_STEPS = (1, 2, 3), range(301, 309), 120
 """Seizures to learn from, subjects who are in no group, and steps, as many as one patient's detector trains."""
 DRAWN = (PRETRAINED.name, "paper", SEEDS[0])
 """The row whose subjects have figures of their own."""
-COLUMNS = {"row": "", "rules": "rules", **MEASURES}
 
 
 def main() -> None:
@@ -275,33 +274,36 @@ def command(model: MVPFormer, cohort: Cohort, output: Path, threshold: float, ru
 
 def report(rows: pd.DataFrame) -> str:
     """The table as Markdown: mean over seeds, with the standard deviation where there are several, and the paper's."""
-    numbers = [name for name in COLUMNS if name not in ("row", "rules")]
     cited = {model.row: model.printed for model in ABLATIONS if model.printed}
-    lines = []
-    for (row, rules), group in rows.groupby(["row", "rules"], sort=False):
-        lines.append([row, rules, *(spread(group[name]) for name in numbers)])
-        if rules == "paper" and row in cited:
-            lines.append(cited_line("*the paper*", cited[row], numbers))
-    lines += [cited_line(f"*the paper: {model}*", name, numbers) for model, name in paper_rows.CITED.items()]
-    table = markdown_table(pd.DataFrame(lines, columns=[*COLUMNS.values()]))
+    pages = []
+    for rules, heading in (("szcore", "SzCORE's rules"), ("paper", "the paper's rules")):
+        lines = []
+        for row, group in rows[rows["rules"] == rules].groupby("row", sort=False):
+            lines.append([row, *(spread(group[name]) for name in MEASURES)])
+            if rules == "paper" and row in cited:
+                lines.append(cited_line("*the paper*", cited[row]))
+        if rules == "paper":
+            lines += [cited_line(f"*the paper: {model}*", name) for model, name in paper_rows.CITED.items()]
+        pages.append(markdown_table(pd.DataFrame(lines, columns=[heading, *MEASURES.values()])))
+    tables = "\n".join(pages)
     first = rows.iloc[0]
     return (
         f"Simulated data: {first['subjects']} unseen subjects, {first['hours']:.0f} h, {first['seizures']} seizures. "
-        f"Networks: {rows['seed'].nunique()} seed(s), mean ± standard deviation. Events by SzCORE's rules and by the "
-        "paper's, pooled; kappas are means over subjects, raw ones of segments, post-processed ones of events. "
+        f"Networks: {rows['seed'].nunique()} seed(s), mean ± standard deviation. Events "
+        "are pooled; kappas are means over subjects, raw ones of segments, post-processed ones of events. "
         "Thresholds were chosen on validation subjects, who neither train nor test and are without noise. Models read "
         f"all 8 or 12 channels in training, and in the test unless the row says {FEWER}. Numbers in italics are "
         "printed in the paper: of patients, and of models a thousand times as large. They show which of its rows is "
-        f"meant; tiny stands for its S, small for M.\n\n{table}\n"
+        f"meant; tiny stands for its S, small for M.\n\n{tables}\n"
         f"{rows['seconds'].sum():.0f} s by the clock, beside other work: {', '.join(rows['hardware'].unique())}; "
         "1 thread.\n"
     )
 
 
-def cited_line(name: str, printed: str, columns: Sequence[str]) -> list[str]:
-    """The paper's numbers in these columns; a dash where it prints none."""
-    values = pd.Series(paper_rows.printed(printed)).reindex(columns)
-    return [name, "paper", *("–" if pd.isna(value) else f"*{value:.2f}*" for value in values)]
+def cited_line(name: str, printed: str) -> list[str]:
+    """The paper's numbers of these measures; a dash where it prints none."""
+    values = pd.Series(paper_rows.printed(printed)).reindex([*MEASURES])
+    return [name, *("–" if pd.isna(value) else f"*{value:.2f}*" for value in values)]
 
 
 if __name__ == "__main__":
