@@ -1,13 +1,14 @@
 """Seizure detection on simulated subjects of the hard cohort, unseen in training: train, detect, score.
 
 In the hard cohort (docs/recordings.md) amplitude lies, and a seizure differs from harmless runs of the same discharge
-by how it spreads. A tiny MVPFormer, MV-Llama and MVPFormer without each term of its score are trained, and stand beside
-line length, two logistic regressions and a rule that knows how these seizures spread. All thresholds are the best on
+by how it spreads. A tiny MVPFormer is trained, and with --ablations also MV-Llama, MVPFormer without each term of its
+score and a wider one; the pretrained one is tested under noise and on fewer channels, too. They stand beside line
+length, two logistic regressions and a rule that knows how these seizures spread. All thresholds are the best on
 validation subjects, who neither train nor test. The cohort was fixed before any network was trained on it.
 
     python experiments/ieeg/demo_detect.py              # one seed, minutes on two cores; demo_detect_output/
     python experiments/ieeg/demo_detect.py --quick      # a few steps on short recordings, written to a temporary folder
-    python experiments/ieeg/demo_detect.py --ablations  # all models, three seeds; results/detection/hard_cohort.*
+    python experiments/ieeg/demo_detect.py --ablations  # the paper's rows, three seeds; results/detection/hard_cohort.*
     python experiments/ieeg/demo_detect.py --few        # one to three seizures of a new subject; few_seizures.*
 """
 
@@ -27,6 +28,7 @@ import numpy as np
 import pandas as pd
 import torch
 from harness.command_line import script_parser
+from harness.detection import paper_rows
 from harness.detection.baselines import BASELINES, INSTALLED, read, short_name
 from harness.detection.pipeline import Study as Pipeline
 from harness.detection.results import MEASURES
@@ -34,6 +36,7 @@ from harness.detection.settings import Cohort, Configuration
 from harness.detection.simulated import SIMULATED
 from harness.detection.spread import SPREAD
 from harness.detection.training import augmented, finetune
+from harness.figures import detected, style
 from harness.study import Study, spread
 from harness.tables import results_folder
 from sklearn.metrics import average_precision_score, roc_auc_score
@@ -45,10 +48,12 @@ from mvpa_ts.ieeg.detection.baselines import fit_baselines
 from mvpa_ts.ieeg.detection.features import TrainingFeatures
 from mvpa_ts.ieeg.detection.linear import fit_linear
 from mvpa_ts.ieeg.detection.rules import RuleName
-from mvpa_ts.ieeg.scoring.cohort import markdown_table
+from mvpa_ts.ieeg.scoring.cohort import CohortReport, markdown_table
 from mvpa_ts.ieeg.scoring.plots import save_cohort_plots
 from mvpa_ts.ieeg.simulation.writing import write_edf
 
+FEWER = 6
+"""Channels of the 8 or 12 that all other rows read."""
 TINY = Configuration("mvpformer", "MVPFormer-tiny", size="tiny", pretraining=None, finetuning="blocks")
 
 
@@ -57,16 +62,33 @@ def changed(name: str, row: str, **changes: Any) -> Configuration:
     return replace(TINY, name=name, row=f"MVPFormer-tiny, {row}", **changes)
 
 
+PRETRAINED = changed("pretrained", "pretrained", pretraining="pretraining", printed="MVPFormer-S")
+
+
+def on_pretrained(name: str, row: str, printed: str | None = None, **changes: Any) -> Configuration:
+    """The pretrained configuration, tested differently; it is trained once."""
+    return replace(PRETRAINED, name=name, row=f"{PRETRAINED.row}, {row}", printed=printed, **changes)
+
+
 ABLATIONS = (
-    TINY,
+    replace(TINY, printed="18_patients_nopretrain"),
     replace(TINY, name="mv-llama", row="MV-Llama-tiny", attention="llama"),
     changed("no-channel", "no channel term", model=(("components", ("content", "time")),)),
     changed("no-time", "no time term", model=(("components", ("content", "channel")),)),
     changed("no-content", "no content term", model=(("components", ("time", "channel")),)),
-    changed("pretrained", "pretrained", pretraining="pretraining"),
     changed("suspicious", "most suspicious channels", model=(("pooling", "logsumexp"),)),
+    PRETRAINED,
+    *(
+        on_pretrained(f"noise-{snr}", f"noise {snr} dB", f"18_patients_{snr}dB", noise=float(snr))
+        for snr in (60, 50, 40, 30)
+    ),
+    on_pretrained("6-channels", f"{FEWER} channels by the paper's rule", channels=FEWER),
+    on_pretrained("manual", f"{FEWER} channels chosen by hand", "18_patients_small_manual", channels="manual"),
+    replace(PRETRAINED, name="small", row="MVPFormer-small, pretrained", size="small", printed="MVPFormer"),
+    replace(
+        PRETRAINED, name="mv-llama-pretrained", row="MV-Llama-tiny, pretrained", attention="llama", printed="MV-Llama"
+    ),
 )
-PRETRAINED = "MVPFormer-tiny, pretrained"
 SEEDS = (0, 1, 2)
 BASELINE_NAMES = tuple(map(short_name, (*BASELINES, SPREAD)))  # nothing about them depends on a seed
 RULES: tuple[Literal["szcore", "paper"], ...] = ("szcore", "paper")
@@ -78,7 +100,8 @@ EFFORT = replace(
 QUICK = replace(EFFORT, pretraining_steps=3, finetuning_steps=3, batch_size=2, copies=2)
 FEW, FEW_SUBJECTS, FEW_STEPS = (1, 2, 3), range(301, 309), 120
 """Seizures to learn from, subjects who are in no group, and steps, as many as one patient's detector trains."""
-COLUMNS = {"row": "", "rules": "rules", **MEASURES}
+DRAWN = (PRETRAINED.name, "paper", SEEDS[0])
+"""The row whose subjects have figures of their own."""
 
 
 def main() -> None:
@@ -115,11 +138,13 @@ def main() -> None:
             return pipeline.baseline(chosen[name])[0]
         row, scored = pipeline.run(chosen[name])
         save_cohort_plots(scored, output / "figures" / f"{name}-{rules}-{seed}")
+        if quick or (name, rules, seed) == DRAWN:
+            draw(scored, results_folder("figures", quick=quick))
         return row
 
     study = Study("detection", name, ["configuration", "rules", "seed"], report, table=folder / f"{name}.csv")
-    cases = itertools.product(seeds, chosen, rules)
-    cases = [(name, rule, seed) for seed, name, rule in cases if seed == SEEDS[0] or name not in BASELINE_NAMES]
+    cases = itertools.product(chosen, seeds, rules)
+    cases = [(name, rule, seed) for name, seed, rule in cases if seed == SEEDS[0] or name not in BASELINE_NAMES]
     study.run(cases, measure, minutes=arguments.minutes)
     if arguments.ablations:
         return
@@ -139,7 +164,19 @@ def simulated(folder: Path, *, quick: bool) -> Cohort:
     return Cohort(
         "quick" if quick else "hard",
         {"pretraining": train, "finetuning": train, "calibration": validation, "unseen": test},
+        {recording.subject_name: chosen_by_hand(recording) for recording in [*validation, *test]},
     )
+
+
+def chosen_by_hand(recording: Recording) -> list[str]:
+    """The channels that a seizure in another recording of the subject reaches most, as an expert would know them."""
+    (other,) = simulate_cohort(
+        1, first_subject=int(recording.subject_name[1:]), seed=COHORT_SEED, num_channels=len(recording.channel_names),
+        sfreq=RATE, cohort="hard", session=1, duration=600.0, num_seizures=1,
+    )  # fmt: skip
+    source: Any = other.source
+    strength = np.abs(source._seizure(0)).sum(1)[source._order]
+    return [recording.channel_names[index] for index in sorted(np.argsort(-strength)[:FEWER])]
 
 
 def few_seizures(pipeline: Pipeline, folder: Path) -> None:
@@ -193,7 +230,7 @@ def few_report(rows: pd.DataFrame) -> str:
         for name, group in rows.groupby("detector", sort=False)
     ]  # fmt: skip
     by_case = rows.pivot(index=["seizures", "subject"], columns="detector", values="auroc")
-    gained = by_case[PRETRAINED] - by_case[TINY.row]
+    gained = by_case[PRETRAINED.row] - by_case[TINY.row]
     gains = "; ".join(f"{number}: {spread(group)}" for number, group in gained.groupby("seizures"))
     return (
         f"{rows['subject'].nunique()} new subjects of the hard cohort: one to three recordings of 20 minutes with a "
@@ -216,6 +253,13 @@ def written(folder: Path, count: int, **settings: Any) -> Iterator[Recording]:
         yield read_recording(path).with_seizures(recording.seizures)
 
 
+def draw(scored: CohortReport, folder: Path) -> None:
+    """Kappa over its draws, and the scores of each subject."""
+    style.apply()
+    for name, figure in (("kappa_convergence", detected.convergence), ("scores_by_subject", detected.scores)):
+        style.save(figure(scored), folder, name)
+
+
 def command(model: MVPFormer, cohort: Cohort, output: Path, threshold: float, rules: str) -> None:
     """Save the model and run ``mvpformer detect`` with it on one test recording as EDF."""
     model.save_pretrained(output / "model")
@@ -226,22 +270,37 @@ def command(model: MVPFormer, cohort: Cohort, output: Path, threshold: float, ru
 
 
 def report(rows: pd.DataFrame) -> str:
-    """The table as Markdown: mean over seeds, with the standard deviation where there are several."""
-    keys = ["row", "rules"]
-    numbers = [name for name in COLUMNS if name not in keys]
-    lines = [
-        [*key, *(spread(group[name]) for name in numbers), len(group)] for key, group in rows.groupby(keys, sort=False)
-    ]
-    table = markdown_table(pd.DataFrame(lines, columns=[*(COLUMNS[c] for c in (*keys, *numbers)), "seeds"]))
+    """The table as Markdown: mean over seeds, with the standard deviation where there are several, and the paper's."""
+    cited = {model.row: model.printed for model in ABLATIONS if model.printed}
+    pages = []
+    for rules, heading in (("szcore", "SzCORE's rules"), ("paper", "the paper's rules")):
+        lines = []
+        for row, group in rows[rows["rules"] == rules].groupby("row", sort=False):
+            lines.append([row, *(spread(group[name]) for name in MEASURES)])
+            if rules == "paper" and row in cited:
+                lines.append(cited_line("*the paper*", cited[row]))
+        if rules == "paper":
+            lines += [cited_line(f"*the paper: {model}*", name) for model, name in paper_rows.CITED.items()]
+        pages.append(markdown_table(pd.DataFrame(lines, columns=[heading, *MEASURES.values()])))
+    tables = "\n".join(pages)
     first = rows.iloc[0]
     return (
         f"Simulated data: {first['subjects']} unseen subjects, {first['hours']:.0f} h, {first['seizures']} seizures. "
-        "Events by SzCORE's rules and by the paper's, pooled; kappas are means over subjects, raw ones of segments, "
-        "post-processed ones of events. "
-        f"Thresholds were chosen on validation subjects, who neither train nor test.\n\n{table}\n"
+        f"Networks: {rows['seed'].nunique()} seed(s), mean ± standard deviation. Events "
+        "are pooled; kappas are means over subjects, raw ones of segments, post-processed ones of events. "
+        "Thresholds were chosen on validation subjects, who neither train nor test and are without noise. Models read "
+        f"all 8 or 12 channels in training, and in the test unless the row says {FEWER}. Numbers in italics are "
+        "printed in the paper: of patients, and of models a thousand times as large. They show which of its rows is "
+        f"meant; tiny stands for its S, small for M.\n\n{tables}\n"
         f"{rows['seconds'].sum():.0f} s by the clock, beside other work: {', '.join(rows['hardware'].unique())}; "
         "1 thread.\n"
     )
+
+
+def cited_line(name: str, printed: str) -> list[str]:
+    """The paper's numbers of these measures; a dash where it prints none."""
+    values = pd.Series(paper_rows.printed(printed)).reindex([*MEASURES])
+    return [name, *("–" if pd.isna(value) else f"*{value:.2f}*" for value in values)]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Draw counterparts of the paper's figures, in one style.
 
 Drawings need no data. Similarities and attention terms are of an MVPFormer-tiny that is pretrained here for some
-hundred steps on simulated subjects and measured on others; kappas and scores are of the small detector in the box, on
-simulated subjects that it never saw. None of them says anything about patients.
+hundred steps on simulated subjects and measured on others. None of them says anything about patients. Kappas and scores
+by subject are drawn by ``demo_detect.py --ablations``.
 
     python experiments/ieeg/figures.py                         # results/figures/, minutes on one core
     python experiments/ieeg/figures.py attention seizures      # some of them
@@ -21,7 +21,6 @@ sys.path.append(str(Path(__file__).parents[1]))  # the harness
 import torch
 from harness.command_line import script_parser
 from harness.figures import drawings, style
-from harness.figures.detected import Detected
 from harness.figures.predicted import Predicted, by_model
 from harness.quiet import silence
 from harness.tables import RESULTS, results_folder
@@ -40,7 +39,6 @@ def main() -> None:
     style.apply()
     folder = results_folder("figures", quick=arguments.quick)
     predicted = Predicted(quick=arguments.quick)
-    detected = Detected(quick=arguments.quick)
     figures: dict[str, Callable[[], Figure]] = {
         "attention": drawings.attention,
         "architecture": drawings.architecture,
@@ -50,8 +48,6 @@ def main() -> None:
         "similarity_by_state": predicted.by_state,
         "similarity_by_model": lambda: by_model(RESULTS / "pretraining" / "pretraining_comparison.json"),
         "components": predicted.components,
-        "kappa_convergence": detected.convergence,
-        "scores_by_subject": detected.scores,
     }
     if unknown := set(arguments.names) - set(figures):
         parser.error(f"unknown figures {', '.join(sorted(unknown))}: choose of {', '.join(figures)}")

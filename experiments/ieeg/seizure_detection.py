@@ -2,11 +2,12 @@
 
 With recordings of the SWEC layout in ``MVPA_TS_DATA/swec`` (folders ID01 to ID68) the studies run on them, by the
 paper's split and with what it states of the training; every configuration also has the scores on the 32 subjects whose
-recordings nobody trained on. With ``--simulated``, or where there are none, the same configurations run on simulated
-subjects, MVPFormer-tiny in place of S and a model of twice the width in place of M, for some hundred steps: this shows
-that everything works and not how well. The paper's row stands below each of ours, line length and a logistic regression
-on band power above them. MAYO and FNUSA are read from ``MVPA_TS_DATA/DATASET_MAYO`` and ``DATASET_FNUSA``, or simulated
-in their layout.
+recordings nobody trained on. The paper's row stands below each of ours, line length and a logistic regression on band
+power above them. The rows on simulated subjects are those of ``demo_detect.py --ablations``.
+
+MAYO and FNUSA are read from ``MVPA_TS_DATA/DATASET_MAYO`` and ``DATASET_FNUSA``. With ``--simulated``, or where there
+is no SWEC, they alone are run, simulated in their layout, with MVPFormer-tiny in place of S, a model of twice the width
+in place of M, and simulated subjects to pretrain on.
 
 Stopped, the study goes on: rows that the table holds are not run again, and models and detections lie in ``--output``.
 
@@ -14,7 +15,7 @@ Examples
 --------
     python experiments/ieeg/seizure_detection.py --list                          # the configurations
     python experiments/ieeg/seizure_detection.py mvpformer-s --seeds 0           # some of them
-    python experiments/ieeg/seizure_detection.py --simulated                     # all, about an hour on an idle core
+    python experiments/ieeg/seizure_detection.py --simulated                     # MAYO and FNUSA
     python experiments/ieeg/seizure_detection.py --simulated --report            # the tables from the rows at hand
     python experiments/ieeg/seizure_detection.py --simulated --quick             # a smoke run, written elsewhere
 """
@@ -85,7 +86,7 @@ NEJEDLY = ("mvpformer", "mvpformer-s", "mv-llama", "no-pretraining")
 
 BASELINE_NAMES = {short_name(name): name for name in INSTALLED}
 """Baselines, which have no seed, by what the command line calls them."""
-QUICK_NAMES = ("line-length", "mvpformer-s", "58-last10")
+QUICK_NAMES = ("line-length", "mvpformer-s")
 
 
 def main() -> None:
@@ -109,9 +110,8 @@ def main() -> None:
     else:
         cohort, chosen = swec_cohort(data / "swec", arguments.manual), [*CONFIGURATIONS]
         effort = Effort(rules="paper", devices=arguments.devices)
-    names = arguments.names or (
-        QUICK_NAMES if arguments.quick else [*BASELINE_NAMES, *(c.name for c in CONFIGURATIONS)]
-    )
+    everything = [*BASELINE_NAMES, *(NEJEDLY if simulated else (c.name for c in CONFIGURATIONS))]
+    names = arguments.names or (QUICK_NAMES if arguments.quick else everything)
     table = results / f"seizure_detection_{cohort.name}.csv"
     others = results / f"interictal_{cohort.name}.csv"
     nejedly = [data / name for name in DATA_SETS]
@@ -128,8 +128,7 @@ def main() -> None:
         for configuration in [c for c in chosen if c.name in names]:
             if reason := missing(configuration, cohort):
                 print(f"{configuration.row}: {reason}", flush=True)
-                continue
-            if not has(table, configuration.name, seed):
+            elif not has(table, configuration.name, seed):
                 row, _ = study.run(configuration)
                 append_row(table, {**row, "hardware": hardware()})
                 kappas = f"kappa {row['kappa_episodic']:.3f} post-processed, {row['kappa']:.3f} raw"
@@ -164,23 +163,13 @@ def has(table: Path, name: str, seed: int | None = None) -> bool:
 
 def report(rows: pd.DataFrame, configurations: list[Configuration]) -> str:
     """The rows with the paper's below each."""
-    subjects, simulated = rows["subjects"], any("-tiny" in configuration.row for configuration in configurations)
-    what = "simulated subjects; tiny stands for S, small for M" if simulated else "SWEC"
     lead = (
-        f"Seizure detection, {what}; {rows['seed'].nunique()} seed(s), up to {subjects.max()} subjects and "
+        f"Seizure detection, SWEC; {rows['seed'].nunique()} seed(s), up to {rows['subjects'].max()} subjects and "
         f"{rows['hours'].max():.1f} h. Events by the paper's rules, pooled; kappa and raw F1 are means over subjects. "
         "The paper's kappa is on post-processed decisions. Rows in italics are cited: the paper's summaries, or means "
         "over the subjects of a table; of the 58 subjects tested on the 40, over these 40 of the 50 that its table "
         "lists. Two of its tables print the sensitivity again in place of false detections (–)."
     )
-    if simulated:
-        lead += (
-            " Thresholds were chosen on other recordings of the training subjects."
-            " Unlike the paper's encoder, that of the models reads the amplitude, too (amplitude='bands')."
-            " The paper's numbers are of recordings of patients and of models a thousand times as large: they show "
-            "which row is meant and are nothing to compare ours with. For its 18, 40 and 10 subjects stand 6, 6 and 3. "
-            "One seed: another rounding of products has moved a kappa by .08. Noise changes next to nothing here."
-        )
     machines = ", ".join(rows["hardware"].unique())
     return f"{lead}\n\n{paper_rows.markdown(rows, configurations)}\nMeasured on {machines}; one thread.\n"
 

@@ -129,8 +129,8 @@ class Cohort:
     name : str
         Part of the folders' names.
     groups : mapping of name to recordings
-        "finetuning", the groups that configurations pretrain and test on and, optionally, "calibration": recordings of
-        finetuning subjects on which the threshold is chosen; without it the threshold is 0.5.
+        "finetuning", the groups that configurations pretrain and test on and, optionally, "calibration": recordings on
+        which the threshold is chosen; without it the threshold is 0.5.
     manual : mapping of subject to channels
         Channels chosen by hand.
     automatic : int

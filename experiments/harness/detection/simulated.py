@@ -1,4 +1,4 @@
-"""Simulated stand-ins for the data sets that were not at hand: SWEC's groups of subjects, MAYO and FNUSA."""
+"""Simulated stand-ins for data sets that were not at hand: subjects to pretrain on, MAYO and FNUSA."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from mvpa_ts.ieeg.datasets.nejedly import DATA_SETS, SAMPLES, SFREQ
 from mvpa_ts.ieeg.simulation.simulate import Difficulty
 from mvpa_ts.ieeg.training.spans import HeldSegments
 
-CHANNELS, SELECTED = (8, 12), 6
 SIMULATED = Effort(
     context=4,
     pretraining_steps=60,
@@ -38,27 +37,11 @@ QUICK = replace(SIMULATED, pretraining_steps=2, finetuning_steps=2, batch_size=2
 
 
 def simulated_swec(quick: bool = False) -> Cohort:
-    """Subjects for every group that the paper's tables need: 6 for its 18, 6 for its 40, 3 for its last 10."""
-    few, more, last = (2, 2, 1) if quick else (6, 6, 3)
-    train = {"duration": 120.0, "num_seizures": 1} if quick else {"duration": 900.0, "num_seizures": 3}
-    test = {"duration": 120.0, "num_seizures": 1} if quick else {"duration": 1200.0, "num_seizures": 2}
-    first = [held(r) for r in simulate_cohort(few, num_channels=CHANNELS, **train)]
-    others = [held(r) for r in simulate_cohort(more + last, num_channels=CHANNELS, first_subject=few + 1, **test)]
-    calibration = [held(r) for r in simulate_cohort(few, num_channels=CHANNELS, session=1, **test)]
-    return Cohort(
-        "simulated",
-        {
-            "pretraining": first,
-            "pretraining40": others[:more],
-            "finetuning": first,
-            "calibration": calibration[:4],
-            "unseen": others,
-            "test40": others[:more],
-            "last10": others[more:],
-        },
-        manual={str(r.subject): chosen_by_hand(str(r.subject), len(r.channel_names)) for r in [*first, *others]},
-        automatic=SELECTED,
-    )
+    """Subjects to pretrain on, where there are no recordings of SWEC."""
+    count, seconds, seizures = (2, 120.0, 1) if quick else (6, 900.0, 3)
+    cohort = simulate_cohort(count, num_channels=(8, 12), duration=seconds, num_seizures=seizures)
+    subjects = [held(recording) for recording in cohort]
+    return Cohort("simulated", {"pretraining": subjects, "finetuning": subjects})
 
 
 def pretrained_on_simulated(config: MVPFormerConfig, training: Training, *, quick: bool) -> MVPFormer:
@@ -96,18 +79,6 @@ def five_seizures(name: str, seed: int, random: np.random.Generator) -> Recordin
         sfreq=400.0,
         difficulty=Difficulty(seizure_amplitude=(amplitude, 1.3 * amplitude), irregular=(0.5, 3.0)),
     )
-
-
-def chosen_by_hand(subject: str, num_channels: int) -> list[str]:
-    """The channels that a seizure of another recording of the subject changes most, which is what an eye would pick."""
-    recording = simulate_recording(subject, num_channels=num_channels, duration=120.0, num_seizures=1, session=2)
-    signal = recording.read(0, recording.num_samples)
-    seconds = np.arange(signal.shape[1]) / recording.sfreq
-    ((onset, offset),) = recording.seizures
-    ictal = (seconds >= onset) & (seconds < offset)
-    gain = signal[:, ictal].std(1) / signal[:, ~ictal].std(1)
-    best = sorted(np.argsort(gain)[::-1][:SELECTED])
-    return [recording.channel_names[index] for index in best]
 
 
 def write_nejedly(folder: Path, patients: int, segments: int) -> None:
