@@ -368,6 +368,27 @@ def test_interictal_data_sets(tmp_path, cohort):
         assert [found[f"MAYO {measure}"] for measure in interictal.MEASURES] == [1.0, 1.0, 1.0]
 
 
+def test_made_up_pathology_shows_in_the_shape_of_waves_and_not_in_their_power(tmp_path):
+    """On patients of another seed the regression has an F1 below .6, a filter matched to the wave above .7."""
+    simulated.write_nejedly(tmp_path, 6, 48, seed=1)
+    folder = tmp_path / "DATASET_FNUSA"
+    f1 = [interictal.baseline(name, [folder])["FNUSA F1"] for name in ("line length", "logistic regression")]
+    assert f1[0] < f1[1] <= 0.6
+    seconds = np.arange(-150, 260) / 512
+    wave = 0.5 * np.exp(-0.5 * ((seconds - 0.2) / 0.07) ** 2) - np.exp(-0.5 * (seconds / 0.015) ** 2)
+    wave -= wave.mean()
+
+    def heights(dataset):
+        signals = [dataset[index]["signal"][0, 512:2048].numpy() for index in range(len(dataset))]
+        peaks = [[np.correlate(x / x.std(), w, "valid").max() for w in (wave, wave[::-1])] for x in signals]
+        return np.subtract(*np.transpose(peaks))
+
+    _, validation, test = interictal.parts_of(folder)
+    threshold = interictal.best_threshold(validation.ictal, heights(validation))
+    found = interictal.scores("X", test.ictal, heights(test) >= threshold, test.subjects)
+    assert found["X F1"] > 0.7
+
+
 def test_rates_are_averaged_over_patients():
     truth = np.array([1, 1, 1, 0, 0, 1, 0, 0], bool)
     found = np.array([1, 1, 0, 0, 0, 0, 1, 0], bool)

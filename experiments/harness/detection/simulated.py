@@ -110,22 +110,26 @@ def chosen_by_hand(subject: str, num_channels: int) -> list[str]:
     return [recording.channel_names[index] for index in best]
 
 
-def write_nejedly(folder: Path, patients: int, segments: int) -> None:
-    """MAYO and FNUSA in their layout: sharp waves as pathology, background, and noise; `segments` for each patient.
+def write_nejedly(folder: Path, patients: int, segments: int, seed: int = 0) -> None:
+    """MAYO and FNUSA in their layout, `segments` for each patient, a quarter of each category.
 
-    As in MAYO, most patients have no pathology after the first four; in both, noise makes about half.
+    In all categories lie waves of the same spectrum, at gains that differ between patients by a factor of up to 25:
+    spikes with a slow wave behind them are pathology, the same waves backwards an artefact, and a run without peaks is
+    harmless, with the line's hum or without. So band power says little, and a peak is not enough. As in MAYO, most
+    patients have no pathology after the first four.
     """
     for number, name in enumerate(DATA_SETS):
         (folder / name).mkdir(parents=True, exist_ok=True)
         rows = []
         for patient in range(1, patients + 1):
-            generator = np.random.default_rng((number, patient))
+            generator = np.random.default_rng((seed, number, patient))
+            gain = 5.0 ** generator.uniform(-1, 1)
             for index in range(segments):
                 category = ("pathology", "physiology", "artifacts", "powerline")[index % 4]
                 if name == "DATASET_MAYO" and category == "pathology" and patient > 4 and patient % 2:
                     category = "physiology"
                 identity = f"{number}_{patient}_{index}"
-                savemat(folder / name / f"{identity}.mat", {"data": _segment(category, generator)})
+                savemat(folder / name / f"{identity}.mat", {"data": gain * _segment(category, generator)})
                 rows.append([category, "A1", "depth", name[8:], patient, identity, "0"])
         with (folder / name / "segments.csv").open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
@@ -136,15 +140,19 @@ def write_nejedly(folder: Path, patients: int, segments: int) -> None:
 
 
 def _segment(category: str, generator: np.random.Generator) -> np.ndarray:
-    """One channel of 3 s at 5 kHz, µV."""
+    """One channel of 3 s at 5 kHz, µV, at a gain of one."""
     seconds = np.arange(SAMPLES) / SFREQ
     signal = np.cumsum(generator.normal(0, 1.0, SAMPLES))
     signal = 30.0 * (signal - signal.mean()) / signal.std() + generator.normal(0, 5.0, SAMPLES)
-    if category == "pathology":
-        for place in generator.uniform(0.3, 2.7, generator.integers(3, 7)):
-            signal += generator.uniform(80, 200) * np.exp(-0.5 * ((seconds - place) / 0.02) ** 2)
-    elif category == "artifacts":
-        signal += 300.0 * np.sign(np.sin(2 * np.pi * generator.uniform(0.3, 2.0) * seconds))
-    elif category == "powerline":
-        signal += generator.uniform(50, 200) * np.sin(2 * np.pi * 50.0 * seconds)
-    return signal[None]
+    waves = np.zeros(SAMPLES)
+    for place in generator.uniform(0.3, 2.4, generator.integers(2, 5)):
+        spike, slow = np.exp(-0.5 * ((seconds - place) / 0.015) ** 2), (seconds - place - 0.2) / 0.07
+        waves += generator.uniform(70, 140) * (0.5 * np.exp(-0.5 * slow**2) - spike)
+    if category == "artifacts":
+        waves = waves[::-1]
+    elif category != "pathology":
+        size = np.abs(np.fft.rfft(waves))
+        waves = np.fft.irfft(size * np.exp(2j * np.pi * generator.random(len(size))), SAMPLES)
+    if category == "powerline":
+        waves = waves + generator.uniform(2, 20) * np.sin(2 * np.pi * 50.0 * seconds)
+    return (signal + waves)[None]
