@@ -1,7 +1,7 @@
 """Sizes, MV-Llama and component subsets, pretrained alike on one simulated cohort and compared on unseen subjects.
 
-Every model sees the same batches in the same order, with the same settings, and is measured against the same random
-references. One file a model, so that a stopped comparison goes on where it was.
+With a seed, every model sees the same batches in the same order, with the same settings, and all are measured against
+the same random references. One file a model and seed, so that a stopped comparison goes on where it was.
 
     python experiments/ieeg/pretraining_comparison.py            # results/pretraining/pretraining_comparison.*
     python experiments/ieeg/pretraining_comparison.py --quick    # two models, four steps, written to a temporary folder
@@ -9,6 +9,7 @@ references. One file a model, so that a stopped comparison goes on where it was.
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import time
@@ -21,13 +22,14 @@ import lightning.pytorch as pl
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import torch
 from harness.command_line import script_parser
 from harness.detection.training import quiet_trainer
 from harness.figures import style
 from harness.quiet import silence
-from harness.study import paragraphs
+from harness.study import grid, paragraphs, spread
 from harness.tables import hardware, results_folder, write_record
 
 from mvpa_ts.files import write_text
@@ -48,7 +50,7 @@ MODELS: dict[str, MVPFormerConfig] = {
 }
 COHORT = Simulation(subjects=18, channels=(4, 6, 8), hours=0.5, seizures=4, seed=0)
 VALIDATION = tuple(f"S{n:02d}" for n in range(9, 19))
-STEPS, WARMUP, RATE, SEED = 250, 50, 1e-3, 1
+STEPS, WARMUP, RATE, SEEDS = 250, 50, 1e-3, (1, 2, 3)
 
 
 def main() -> None:
@@ -58,14 +60,14 @@ def main() -> None:
     silence()
     results = results_folder("pretraining", quick=quick)
     parts = results / "parts" if quick else Path("build") / "pretraining_comparison"
-    finished = {}
+    finished: dict[str, list[dict[str, Any]]] = {name: [] for name in [*MODELS][: 2 if quick else None]}
     data: RecordingDataModule | None = None
-    for name, architecture in [*MODELS.items()][: 3 if quick else None : 2 if quick else 1]:
-        file = parts / f"{name.replace(' ', '-')}.json"
+    for name, seed in itertools.product(finished, SEEDS[: 1 if quick else None]):
+        file = parts / f"{name.replace(' ', '-')}-{seed}.json"
         if not file.exists():
             data = data or cohort(quick)
-            write_text(file, json.dumps(train(architecture, data, quick)))
-        finished[name] = json.loads(file.read_text())
+            write_text(file, json.dumps(train(MODELS[name], data, seed, quick)))
+        finished[name].append(json.loads(file.read_text()))
     write_results(finished, results)
 
 
@@ -78,21 +80,22 @@ def cohort(quick: bool) -> RecordingDataModule:
         validation_subjects=validation,
         context=mvpformer_tiny().context,
         in_memory=True,
-        seed=SEED,
     )
     data.setup()
     return data
 
 
-def train(architecture: MVPFormerConfig, data: RecordingDataModule, quick: bool) -> dict[str, Any]:
+def train(architecture: MVPFormerConfig, data: RecordingDataModule, seed: int, quick: bool) -> dict[str, Any]:
     """Pretrain a model; its similarities segment by segment, losses and time."""
-    module = PretrainingModule(architecture, learning_rate=RATE, warmup_steps=2 if quick else WARMUP, seed=SEED)
+    module = PretrainingModule(architecture, learning_rate=RATE, warmup_steps=2 if quick else WARMUP, seed=seed)
     losses = Losses()
     trainer = quiet_trainer(4 if quick else STEPS, losses)
+    data.seed = seed
     started = time.process_time()
     trainer.fit(module, data)
     seconds = time.process_time() - started
-    similarity = measure_similarity(module.model, data.val_dataloader(), seed=SEED)
+    data.seed = SEEDS[0]  # the same references for all
+    similarity = measure_similarity(module.model, data.val_dataloader(), seed=data.seed)
     return {
         "segments": similarity.segments.to_dict("list"),
         "losses": losses.values,
@@ -113,31 +116,37 @@ class Losses(pl.Callback):
         self.values.append(outputs["loss"].item())
 
 
-def restored(segments: dict[str, list[Any]]) -> Similarity:
-    """A `Similarity` from its table of segments."""
-    return Similarity([pd.DataFrame(segments)])
+def restored(records: list[dict[str, Any]]) -> Similarity:
+    """A `Similarity` from the records of a model's seeds: their mean in each segment."""
+    tables = [Similarity([pd.DataFrame(record["segments"])]).segments for record in records]
+    mean = np.mean([table[[*REFERENCES]] for table in tables], axis=0)
+    return Similarity([tables[0].assign(**dict(zip(REFERENCES, mean.T, strict=True)))])
 
 
-def write_results(finished: dict[str, dict[str, Any]], results: Path) -> None:
+def write_results(finished: dict[str, list[dict[str, Any]]], results: Path) -> None:
     """Tables of similarities and tests, and the loss curves."""
-    similarities = {name: restored(record["segments"]) for name, record in finished.items()}
+    similarities = {name: restored(records) for name, records in finished.items()}
     comparison = compare_models(similarities, against=TINY)
-    content = {
+    content: dict[str, Any] = {
         name: {
             "overall": similarities[name].overall().to_dict("records"),
             "subjects": similarities[name].table().to_dict("records"),
             "ictal_test": str(similarities[name].ictal_test()),
-            **{key: value for key, value in record.items() if key != "segments"},
+            "seeds": [restored([record]).overall().to_dict("records") for record in records],
+            "losses": [record["losses"] for record in records],
+            "processor_seconds": [record["processor_seconds"] for record in records],
+            **{key: records[0][key] for key in ("parameters", "machine")},
         }
-        for name, record in finished.items()
+        for name, records in finished.items()
     }
     content["comparison"] = comparison.to_dict("records")
-    write_record(results, "pretraining_comparison", content, markdown(finished, similarities, comparison))
+    write_record(results, "pretraining_comparison", content, markdown(content))
     style.apply()
     figure, axes = plt.subplots(figsize=(7, 4))
-    for name, record in finished.items():
-        smooth = pd.Series(record["losses"]).rolling(15, min_periods=1).mean()
-        axes.plot(range(1, len(smooth) + 1), smooth, label=name)
+    for name in finished:
+        smooth = pd.DataFrame(content[name]["losses"]).T.rolling(15, min_periods=1).mean()
+        (line,) = axes.plot(smooth.index + 1, smooth.mean(axis=1), label=name)
+        axes.fill_between(smooth.index + 1, smooth.min(axis=1), smooth.max(axis=1), color=line.get_color(), alpha=0.2)
     axes.set_xlabel("step")
     axes.set_ylabel("InfoNCE (nats), mean of 15 steps")
     axes.legend()
@@ -145,36 +154,39 @@ def write_results(finished: dict[str, dict[str, Any]], results: Path) -> None:
     plt.close(figure)
 
 
-def markdown(finished: dict[str, dict[str, Any]], similarities: dict[str, Similarity], comparison: pd.DataFrame) -> str:
+def markdown(content: dict[str, Any]) -> str:
     """The tables."""
-    first = next(iter(finished.values()))
-    subjects = similarities[next(iter(similarities))].segments["subject"].unique()
-    table = [
-        "| model | parameters | true next segment | two-step | random later | ictal: true | interictal: true | "
-        "ictal against interictal | processor s |",
-        "|---|--:|--:|--:|--:|--:|--:|---|--:|",
+    models = {name: record for name, record in content.items() if name != "comparison"}
+    first = models[TINY]
+    lines, margins = [], {}
+    for name, record in models.items():
+        of_seeds = pd.concat(map(pd.DataFrame, record["seeds"]))
+        everything = of_seeds[of_seeds["state"] == "all"]
+        margins[name] = spread(everything["true"] - everything["random"])
+        overall = of_seeds.groupby("state")[[*REFERENCES]].mean()
+        means = [*overall.loc["all"], *overall.loc[["ictal", "interictal"], "true"]]
+        seconds = np.mean(record["processor_seconds"])
+        cells = [f"{mean:.3f}" for mean in means]
+        lines.append([name, f"{record['parameters']:,}", *cells, record["ictal_test"], f"{seconds:.0f}"])
+    heads = ["model", "parameters", "true next segment", "two-step", "random later", "ictal: true", "interictal: true"]
+    tests = [
+        [
+            row["other"],
+            margins[row["other"]],
+            f"{row['median_difference']:+.3f}",
+            *map("{:.2g}".format, (row["p_value"], row["p_holm"])),
+        ]
+        for row in content["comparison"]
     ]
-    for name, record in finished.items():
-        overall = similarities[name].overall().set_index("state")
-        values = [f"{overall.loc['all', reference]:.3f}" for reference in REFERENCES]
-        values += [f"{overall.loc[state, 'true']:.3f}" for state in ("ictal", "interictal")]
-        test = similarities[name].ictal_test()
-        table.append(
-            f"| {name} | {record['parameters']:,} | {' | '.join(values)} | {test} | {record['processor_seconds']:.0f} |"
-        )
-    margins = [
-        f"| {row.other} | {row.other_margin:.3f} | {row.margin:.3f} | {row.median_difference:+.3f} | "
-        f"{row.p_value:.2g} | {row.p_holm:.2g} |"
-        for row in comparison.itertuples()
-    ]
-    heads = [f"| model | margin | {TINY} | median difference ({TINY} − model) | p | p (Holm) |", "|---|" + "--:|" * 5]
     return paragraphs(
-        f"Pretrained for {len(first['losses'])} steps each on the same batches of a simulated cohort, one seed; "
-        f"measured on {len(subjects)} subjects that training did not see. Means over subjects.",
-        table,
-        "Models against " + TINY + ": margin of the true next segment over a random later one, mean over subjects; "
-        "Wilcoxon signed-rank test, paired by subject, Holm over the rows.",
-        [*heads, *margins],
+        f"Pretrained for {len(first['losses'][0])} steps each on the same batches of a simulated cohort; "
+        f"{len(first['seeds'])} seed(s), whose mean is taken in each segment; measured on "
+        f"{first['overall'][0]['subjects']} subjects that training did not see. Means over subjects.",
+        grid([*heads, "ictal against interictal", "processor s"], lines),
+        f"Models against {TINY}: margin of the true next segment over a random later one, mean over subjects and its "
+        f"standard deviation over seeds, that of {TINY} being {margins[TINY]}; Wilcoxon signed-rank test, paired by "
+        "subject, Holm over the rows.",
+        grid(["model", "margin", f"median difference ({TINY} − model)", "p", "p (Holm)"], tests),
         f"{first['machine']}; the machine had other work.",
     )
 

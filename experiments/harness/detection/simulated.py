@@ -9,13 +9,11 @@ from pathlib import Path
 
 import numpy as np
 from harness.detection.settings import Cohort, Effort
-from harness.detection.training import Training, pretrain
 from scipy.io import savemat
 
-from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, Recording, Segments, simulate_cohort, simulate_recording
+from mvpa_ts.ieeg import Recording, simulate_cohort, simulate_recording
 from mvpa_ts.ieeg.datasets.nejedly import DATA_SETS, SAMPLES, SFREQ
 from mvpa_ts.ieeg.simulation.simulate import Difficulty
-from mvpa_ts.ieeg.training.spans import HeldSegments
 
 CHANNELS, SELECTED = (8, 12), 6
 SIMULATED = Effort(
@@ -59,16 +57,6 @@ def simulated_swec(quick: bool = False) -> Cohort:
         manual={str(r.subject): chosen_by_hand(str(r.subject), len(r.channel_names)) for r in [*first, *others]},
         automatic=SELECTED,
     )
-
-
-def pretrained_on_simulated(config: MVPFormerConfig, training: Training, *, quick: bool) -> MVPFormer:
-    """A model that has learned to predict 12 simulated subjects of 10 minutes; read from the folder if it is there."""
-    folder = training.folder / "model"
-    if not (folder / "config.json").is_file():
-        number, seconds = (2, 120.0) if quick else (12, 600.0)
-        cohort = simulate_cohort(number, seed=8, num_channels=(8, 16), duration=seconds, num_seizures=1)
-        pretrain(config, [HeldSegments(Segments(r)) for r in cohort], training).save_pretrained(folder)
-    return MVPFormer.from_pretrained(folder)
 
 
 def held(recording: Recording, change: Callable[[np.ndarray], np.ndarray] = np.asarray) -> Recording:
