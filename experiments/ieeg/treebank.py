@@ -120,9 +120,10 @@ def main() -> None:
                 rows += [known | {name: getattr(scores, name) for name in kept} for scores in probes]
                 continue
             ranked = rank_by_decoding(features, labels, split)
-            counts = sorted({min(count, len(ranked)) for count in CHANNEL_COUNTS})
             # Of made-up trials the fewest and the most are enough.
-            for count in counts[:1] if arguments.quick else counts[:: len(counts) - 1 if simulated else 1]:
+            wanted = CHANNEL_COUNTS[::4] if simulated else CHANNEL_COUNTS
+            counts = sorted({min(count, len(ranked)) for count in wanted})
+            for count in counts[:1] if arguments.quick else counts:
                 best = sorted(ranked[:count])
                 parts = (subject, task, protocol, how, str(arguments.most), str(count))
                 folder = output / "finetuned" / "-".join(parts)

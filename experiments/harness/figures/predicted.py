@@ -137,6 +137,8 @@ class Predicted:
 def by_model(results: Path) -> Figure:
     """Similarities of models that were trained alike, over subjects and by state, from the file of the comparison.
 
+    Boxes are of the subjects' means over seeds; a dash beside them is the mean over subjects of one seed.
+
     Parameters
     ----------
     results : Path
@@ -150,6 +152,9 @@ def by_model(results: Path) -> Figure:
             values = [_of_subjects(table, state, reference) for table in tables.values()]
             places = np.arange(len(COMPARED)) + shift
             _boxes(axis, values, places, REFERENCE_COLOURS[reference], LABELS[reference])
+            for place, name in zip(places, COMPARED, strict=True):
+                seeds = [pd.DataFrame(seed).set_index("state")[reference][state] for seed in compared[name]["seeds"]]
+                axis.plot([place + 0.1] * len(seeds), seeds, "k_", markersize=4)
         axis.set(title=state, ylim=(-0.2, 0.7))
         axis.set_xticks(range(len(COMPARED)), [name.removeprefix("MVPFormer-") for name in COMPARED], fontsize=7)
     axes[0].set_ylabel("cosine, means of subjects")
