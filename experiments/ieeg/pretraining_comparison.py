@@ -17,17 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
-
 sys.path.append(str(Path(__file__).parents[1]))  # the harness
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
 from harness.command_line import script_parser
 from harness.detection.training import quiet_trainer
-from harness.figures import style
+from harness.figures.predicted import SEEDS, mean_over_seeds
 from harness.quiet import silence
 from harness.study import grid, paragraphs, spread
 from harness.tables import hardware, results_folder, write_record
@@ -50,7 +47,9 @@ MODELS: dict[str, MVPFormerConfig] = {
 }
 COHORT = Simulation(subjects=18, channels=(4, 6, 8), hours=0.5, seizures=4, seed=0)
 VALIDATION = tuple(f"S{n:02d}" for n in range(9, 19))
-STEPS, WARMUP, RATE, SEEDS = 250, 50, 1e-3, (1, 2, 3)
+STEPS, WARMUP, RATE = 250, 50, 1e-3
+TESTED = {"median_difference": "+.3f", "p_value": ".2g", "p_holm": ".2g"}
+"""Columns of the table of tests, and how their numbers are written."""
 
 
 def main() -> None:
@@ -75,21 +74,16 @@ def cohort(quick: bool) -> RecordingDataModule:
     """The simulated subjects, read and preprocessed once for all models."""
     simulation = Simulation(subjects=4, hours=0.07, seizures=1) if quick else COHORT
     validation = ("S03", "S04") if quick else VALIDATION
-    data = RecordingDataModule(
-        simulation=simulation,
-        validation_subjects=validation,
-        context=mvpformer_tiny().context,
-        in_memory=True,
-    )
+    context = mvpformer_tiny().context
+    data = RecordingDataModule(simulation=simulation, validation_subjects=validation, context=context, in_memory=True)
     data.setup()
     return data
 
 
 def train(architecture: MVPFormerConfig, data: RecordingDataModule, seed: int, quick: bool) -> dict[str, Any]:
-    """Pretrain a model; its similarities segment by segment, losses and time."""
+    """Pretrain a model; its similarities segment by segment, and time."""
     module = PretrainingModule(architecture, learning_rate=RATE, warmup_steps=2 if quick else WARMUP, seed=seed)
-    losses = Losses()
-    trainer = quiet_trainer(4 if quick else STEPS, losses)
+    trainer = quiet_trainer(4 if quick else STEPS)
     data.seed = seed
     started = time.process_time()
     trainer.fit(module, data)
@@ -98,60 +92,33 @@ def train(architecture: MVPFormerConfig, data: RecordingDataModule, seed: int, q
     similarity = measure_similarity(module.model, data.val_dataloader(), seed=data.seed)
     return {
         "segments": similarity.segments.to_dict("list"),
-        "losses": losses.values,
+        "steps": trainer.global_step,
         "processor_seconds": seconds,
         "parameters": sum(parameter.numel() for parameter in module.model.parameters()),
         "machine": f"{hardware()}; 1 thread, torch {torch.__version__}",
     }
 
 
-class Losses(pl.Callback):
-    """The loss of every step."""
-
-    def __init__(self) -> None:
-        self.values: list[float] = []
-
-    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Keep the loss."""
-        self.values.append(outputs["loss"].item())
-
-
 def restored(records: list[dict[str, Any]]) -> Similarity:
     """A `Similarity` from the records of a model's seeds: their mean in each segment."""
-    tables = [Similarity([pd.DataFrame(record["segments"])]).segments for record in records]
-    mean = np.mean([table[[*REFERENCES]] for table in tables], axis=0)
-    return Similarity([tables[0].assign(**dict(zip(REFERENCES, mean.T, strict=True)))])
+    return mean_over_seeds([Similarity([pd.DataFrame(record["segments"])]) for record in records])
 
 
 def write_results(finished: dict[str, list[dict[str, Any]]], results: Path) -> None:
-    """Tables of similarities and tests, and the loss curves."""
+    """Tables of similarities and tests."""
     similarities = {name: restored(records) for name, records in finished.items()}
-    comparison = compare_models(similarities, against=TINY)
     content: dict[str, Any] = {
         name: {
-            "overall": similarities[name].overall().to_dict("records"),
             "subjects": similarities[name].table().to_dict("records"),
             "ictal_test": str(similarities[name].ictal_test()),
             "seeds": [restored([record]).overall().to_dict("records") for record in records],
-            "losses": [record["losses"] for record in records],
             "processor_seconds": [record["processor_seconds"] for record in records],
-            **{key: records[0][key] for key in ("parameters", "machine")},
+            **{key: records[0][key] for key in ("steps", "parameters", "machine")},
         }
         for name, records in finished.items()
     }
-    content["comparison"] = comparison.to_dict("records")
+    content["comparison"] = compare_models(similarities, against=TINY).to_dict("records")
     write_record(results, "pretraining_comparison", content, markdown(content))
-    style.apply()
-    figure, axes = plt.subplots(figsize=(7, 4))
-    for name in finished:
-        smooth = pd.DataFrame(content[name]["losses"]).T.rolling(15, min_periods=1).mean()
-        (line,) = axes.plot(smooth.index + 1, smooth.mean(axis=1), label=name)
-        axes.fill_between(smooth.index + 1, smooth.min(axis=1), smooth.max(axis=1), color=line.get_color(), alpha=0.2)
-    axes.set_xlabel("step")
-    axes.set_ylabel("InfoNCE (nats), mean of 15 steps")
-    axes.legend()
-    figure.savefig(results / "pretraining_comparison.png")
-    plt.close(figure)
 
 
 def markdown(content: dict[str, Any]) -> str:
@@ -165,23 +132,17 @@ def markdown(content: dict[str, Any]) -> str:
         margins[name] = spread(everything["true"] - everything["random"])
         overall = of_seeds.groupby("state")[[*REFERENCES]].mean()
         means = [*overall.loc["all"], *overall.loc[["ictal", "interictal"], "true"]]
-        seconds = np.mean(record["processor_seconds"])
-        cells = [f"{mean:.3f}" for mean in means]
-        lines.append([name, f"{record['parameters']:,}", *cells, record["ictal_test"], f"{seconds:.0f}"])
+        cells = [f"{record['parameters']:,}", *map("{:.3f}".format, means), record["ictal_test"]]
+        lines.append([name, *cells, f"{np.mean(record['processor_seconds']):.0f}"])
     heads = ["model", "parameters", "true next segment", "two-step", "random later", "ictal: true", "interictal: true"]
     tests = [
-        [
-            row["other"],
-            margins[row["other"]],
-            f"{row['median_difference']:+.3f}",
-            *map("{:.2g}".format, (row["p_value"], row["p_holm"])),
-        ]
+        [name := row["other"], margins[name], *(f"{row[key]:{form}}" for key, form in TESTED.items())]
         for row in content["comparison"]
     ]
     return paragraphs(
-        f"Pretrained for {len(first['losses'][0])} steps each on the same batches of a simulated cohort; "
+        f"Pretrained for {first['steps']} steps each on the same batches of a simulated cohort; "
         f"{len(first['seeds'])} seed(s), whose mean is taken in each segment; measured on "
-        f"{first['overall'][0]['subjects']} subjects that training did not see. Means over subjects.",
+        f"{first['seeds'][0][0]['subjects']} subjects that training did not see. Means over subjects.",
         grid([*heads, "ictal against interictal", "processor s"], lines),
         f"Models against {TINY}: margin of the true next segment over a random later one, mean over subjects and its "
         f"standard deviation over seeds, that of {TINY} being {margins[TINY]}; Wilcoxon signed-rank test, paired by "

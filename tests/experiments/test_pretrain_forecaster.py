@@ -72,5 +72,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch):
 def test_the_comparison_of_pretrainings_restores_what_it_wrote():
     rows = [("a", "r", 0.0, "interictal", 0.9, 0.5, 0.4), ("b", "s", 5.0, "ictal", 0.7, 0.6, 0.5)]
     similarity = Similarity([pd.DataFrame(rows, columns=COLUMNS)])
-    content = json.loads(json.dumps(similarity.segments.to_dict("list")))
-    assert pretraining_comparison.restored(content).segments.equals(similarity.segments)
+    twice = Similarity([similarity.segments.assign(true=[0.7, 0.9])])
+    records = [json.loads(json.dumps({"segments": each.segments.to_dict("list")})) for each in (similarity, twice)]
+    assert pretraining_comparison.restored(records[:1]).segments.equals(similarity.segments)
+    assert pretraining_comparison.restored(records).segments["true"].tolist() == pytest.approx([0.8, 0.8])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from harness.detection.pipeline import Study
 from harness.detection.settings import Configuration
 from harness.detection.training import finetune_on_trials, trial_item
 from harness.paper import tables as paper
-from harness.study import spread
+from harness.study import grid, spread
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import precision_recall_curve
 from sklearn.pipeline import make_pipeline
@@ -65,16 +65,17 @@ class NejedlyDataset(Dataset[dict[str, Any]]):
         return trial_item(_read(segment), segment.pathological, segment.patient, segment.segment_id)
 
 
-def first_patients(
-    segments: Sequence[NejedlySegment], count: int = 4
-) -> tuple[list[NejedlySegment], list[NejedlySegment]]:
-    """Split segments into those of the first `count` patients by number and those of all others."""
-    # By number, so that everybody's split is the same.
+def parts_of(folder: Path, count: int = 4) -> list[NejedlyDataset]:
+    """Segments of a data set that fit, choose the threshold, and are scored: all but one of the first, it, the others.
+
+    The first are those `count` patients whose numbers are lowest, so that everybody's split is the same.
+    """
+    segments = nejedly_segments(folder)
     patients = sorted({segment.patient for segment in segments}, key=natural_key)
-    if not 0 < count < len(patients):
-        raise ValueError(f"count must lie between 1 and {len(patients) - 1}, got {count}")
-    chosen = set(patients[:count])
-    return [s for s in segments if s.patient in chosen], [s for s in segments if s.patient not in chosen]
+    if not 1 < count < len(patients):
+        raise ValueError(f"count must lie between 2 and {len(patients) - 1}, got {count}")
+    groups = patients[: count - 1], patients[count - 1 : count], patients[count:]
+    return [NejedlyDataset([segment for segment in segments if segment.patient in group]) for group in groups]
 
 
 def run(study: Study, configuration: Configuration, folders: Sequence[Path]) -> dict[str, Any] | None:
@@ -91,14 +92,11 @@ def run(study: Study, configuration: Configuration, folders: Sequence[Path]) -> 
     alone = Study(study.cohort, replace(study.effort, devices=1), study.folder, study.seed)
     row: dict[str, Any] = {"row": configuration.row, "configuration": configuration.name, "seed": study.seed}
     for folder in at_hand:
-        train, validation, test = parts_of(folder)
+        train, *tested = parts_of(folder)
         place = study.folder / "interictal" / f"{configuration.name}-{folder.name}-{study.seed}"
         training = replace(alone.training(configuration, "finetuning", place), windows=1)
         model, _ = finetune_on_trials(base, train, configuration.finetuning, training)
-        model.eval()
-        threshold = best_threshold(validation.ictal, probabilities(model, validation))
-        positive = probabilities(model, test) >= threshold
-        row |= scores(folder.name.removeprefix("DATASET_"), test.ictal, positive, test.subjects)
+        row |= thresholded(folder, *tested, partial(probabilities, model))
     return row
 
 
@@ -106,34 +104,39 @@ def baseline(name: str, folders: Sequence[Path]) -> dict[str, Any] | None:
     """The row of a baseline; it has no seed."""
     row: dict[str, Any] = {"row": name, "configuration": short_name(name), "seed": 0}
     for folder in (at_hand := [folder for folder in folders if folder.is_dir()]):
-        train, validation, test = parts_of(folder)
-        fitted = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=1000))
-        fitted.fit(_features(name, train), train.ictal)
-        found = [fitted.predict_proba(_features(name, part))[:, 1] for part in (validation, test)]
-        positive = found[1] >= best_threshold(validation.ictal, found[0])
-        row |= scores(folder.name.removeprefix("DATASET_"), test.ictal, positive, test.subjects)
+        train, *tested = parts_of(folder)
+        row |= thresholded(folder, *tested, fitted(name, train))
     return row if at_hand else None
 
 
-def parts_of(folder: Path) -> tuple[NejedlyDataset, NejedlyDataset, NejedlyDataset]:
-    """Segments of a data set that fit, that choose the threshold, and that are scored."""
-    first, test = first_patients(nejedly_segments(folder))
-    train, validation = first_patients(first, len({segment.patient for segment in first}) - 1)
-    return NejedlyDataset(train), NejedlyDataset(validation), NejedlyDataset(test)
+def fitted(name: str, train: NejedlyDataset) -> Callable[[NejedlyDataset], np.ndarray]:
+    """Fit a baseline; it gives the probability of pathology of each segment."""
+    regression = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=1000))
+    regression.fit(_features(name, train), train.ictal)
+    return lambda dataset: regression.predict_proba(_features(name, dataset))[:, 1]
 
 
 def probabilities(model: MVPFormer, dataset: NejedlyDataset) -> np.ndarray:
-    """Probability of pathology of each segment."""
+    """The same of a network."""
     loader = DataLoader(dataset, batch_size=64, collate_fn=collate)
+    model.eval()
     with torch.inference_mode():
         return torch.cat([model.classify(model(batch["signal"])).softmax(-1)[:, 1] for batch in loader]).numpy()
 
 
-def best_threshold(truth: np.ndarray, found: np.ndarray) -> float:
+def thresholded(
+    folder: Path, validation: NejedlyDataset, test: NejedlyDataset, model: Callable[[NejedlyDataset], np.ndarray]
+) -> dict[str, float]:
+    """Scores of a model that gives probabilities, with the threshold of the validation segments."""
+    positive = model(test) >= best_threshold(validation.ictal, model(validation))
+    return scores(folder.name.removeprefix("DATASET_"), test.ictal, positive, test.subjects)
+
+
+def best_threshold(truth: np.ndarray, values: np.ndarray) -> float:
     """The threshold with the best F1, midway to the next lower value; one half where nothing is pathology."""
     if not truth.any():
         return 0.5
-    precision, sensitivity, thresholds = precision_recall_curve(truth, found)
+    precision, sensitivity, thresholds = precision_recall_curve(truth, values)
     f1 = 2 * precision * sensitivity / np.maximum(precision + sensitivity, 1e-9)
     best = int(f1[:-1].argmax())
     return float(thresholds[max(best - 1, 0) : best + 1].mean())
@@ -159,7 +162,7 @@ def markdown(rows: pd.DataFrame, configurations: list[Configuration]) -> str:
     names = [name for name in ("MAYO", "FNUSA") if f"{name} F1" in rows]
     columns = [f"{name} {measure}" for name in names for measure in MEASURES]
     printed = paper.seizure_summary()
-    lines = [f"| | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
+    lines = grid(["", *columns], [])
     names_of_rows = {short_name(name): name for name in BASELINES} | {c.name: c.row for c in configurations}
     for configuration, row in names_of_rows.items():
         own = rows[rows["configuration"] == configuration]
