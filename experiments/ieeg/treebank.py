@@ -5,8 +5,7 @@ rest; tables show averages over subjects. Trials are looked for in ``MVPA_TS_DAT
 (``sub_X_trialYYY.h5`` with the data set's lists); words in ``subjectX_trialY_words_df.csv`` and ``…_nonverbal_df.csv``
 beside them, or in ``transcripts/sub_X_trialYYY/features.csv`` with ``subject_timings/sub_X_trialYYY_timings.csv``. A
 task whose columns the tables lack is named and left out. Where there is no trial, or with ``--simulated``, three
-made-up ones of two subjects stand in, in which words show in waves that a model can learn from recordings without
-words.
+made-up ones of two subjects stand in, whose words show in waves that a model can learn from unlabelled recordings.
 
 Every row has ROC-AUC and balanced accuracy. The random split is the published one, in which a test window overlaps
 training windows; the blocked split does not leak, and made-up trials have no other.
@@ -57,6 +56,7 @@ from mvpa_ts.ieeg.datasets.treebank_tasks import (
     split_examples,
     treebank_examples,
 )
+from mvpa_ts.ieeg.scoring.cohort import markdown_table
 from mvpa_ts.ieeg.training.spans import HeldSegments
 
 PRETRAINED = {"MVPFormer-tiny": "mvpa", "MV-Llama-tiny": "llama"}
@@ -121,12 +121,10 @@ def main() -> None:
                 continue
             ranked = rank_by_decoding(features, labels, split)
             # Of made-up trials the fewest and the most are enough.
-            wanted = CHANNEL_COUNTS[::4] if simulated else CHANNEL_COUNTS
-            counts = sorted({min(count, len(ranked)) for count in wanted})
+            counts = sorted({min(count, len(ranked)) for count in CHANNEL_COUNTS[:: 4 if simulated else 1]})
             for count in counts[:1] if arguments.quick else counts:
                 best = sorted(ranked[:count])
-                parts = (subject, task, protocol, how, str(arguments.most), str(count))
-                folder = output / "finetuned" / "-".join(parts)
+                folder = output / "finetuned" / f"{subject}-{task}-{protocol}-{how}-{arguments.most}-{count}"
                 trainer = {"accelerator": "auto", "devices": 1}
                 steps = 2 if arguments.quick else arguments.steps
                 training = Training(steps, arguments.rate, 16, 1, folder, 0, trainer)
@@ -222,13 +220,11 @@ def report(rows: list[dict[str, Any]], *, simulated: bool) -> str:
     frame = pd.DataFrame(rows)
     frame = frame[frame["channels"] <= max(CHANNEL_COUNTS)]
     keys = ["model", "protocol", "split"]
-    tasks = [task for task in TASKS if task in set(frame["task"])]
-    counts = sorted(frame["channels"].unique())
     lines = []
-    for key, part in frame.groupby(keys, sort=False):
-        means = part.groupby(["task", "channels"])["roc_auc"].mean().unstack()
-        cells = [*means.reindex(tasks).iloc[:, -1], *means.mean().reindex(counts)]
-        lines.append([*key, *("–" if pd.isna(cell) else f"{cell:.2f}" for cell in cells)])
+    for key, rows_of in frame.groupby(keys, sort=False):
+        means = rows_of.groupby(["channels", "task"], sort=False)["roc_auc"].mean().unstack()
+        by_count = {f"{count} ch.": mean for count, mean in means.mean(axis=1).items()}
+        lines.append(dict(zip(keys, key, strict=True)) | means.iloc[-1].to_dict() | by_count)
     lead = (
         f"ROC-AUC, averages over {frame['subject'].nunique()} subject(s), for each of whom one model is trained on all "
         "trials. Tasks are at the most channels, and below the number of channels are means over tasks. Balanced "
@@ -245,9 +241,8 @@ def report(rows: list[dict[str, Any]], *, simulated: bool) -> str:
             "both classes have the same power. Pretraining is on twelve other subjects with these waves and without "
             "labels. Unlike the paper's encoder, that of the tiny model reads the amplitude, too (amplitude='bands')."
         )
-    table = grid([*keys, *tasks, *(f"{count} ch." for count in counts)], lines)
     machines = ", ".join(frame["hardware"].unique())
-    return paragraphs(lead, table, cited(), f"Measured on {machines}; one thread.")
+    return f"{lead}\n\n{markdown_table(pd.DataFrame(lines))}\n{cited()}\nMeasured on {machines}; one thread.\n"
 
 
 def cited() -> str:
@@ -256,12 +251,10 @@ def cited() -> str:
     counts = paper.treebank_channels().rename(index=lambda count: f"MVPFormer-S, {count} channels")
     rows = [[f"*{name}*", *map("{:.2f}".format, row)] for name, row in pd.concat([printed, counts]).iterrows()]
     heads = ["the paper, cited, not run: accuracy", *printed.columns]
-    return paragraphs(grid(heads, rows), "† reads the electrodes' positions.").strip()
+    return paragraphs(grid(heads, rows), "† reads the electrodes' positions.")
 
 
-def made_up(
-    generator: np.random.Generator, seconds: float, channels: int, rate: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def made_up(generator: np.random.Generator, seconds: float, channels: int, rate: float) -> tuple[np.ndarray, ...]:
     """Signals, onsets of words (s), and volume, pitch and speech at each [3, n], about 0; speech is 1 or −1.
 
     Each of the three multiplies a wave of its own, 1 s from the onset, on a quarter of the channels. The waves are the
@@ -292,10 +285,10 @@ def pretrained_on_made_up(config: MVPFormerConfig, training: Training, subjects:
     folder = training.folder / "model"
     if not (folder / "config.json").is_file():
         segments = []
-        for subject in range(subjects):
-            signal, _, _ = made_up(np.random.default_rng((100, subject)), 600.0, 16, 512.0)
-            names = [f"A{channel + 1}" for channel in range(len(signal))]
-            recording = Recording.from_array(signal, 512.0, names, "µV", subject=f"P{subject}", name=f"P{subject}")
+        for number in range(subjects):
+            signal, _, _ = made_up(np.random.default_rng((100, number)), 600.0, 16, 512.0)
+            person = f"P{number}"
+            recording = Recording.from_array(signal, 512.0, [*"abcdefghijklmnop"], "µV", subject=person, name=person)
             segments.append(HeldSegments(Segments(recording, Preprocessing(notch=60.0, reference=None))))
         pretrain(config, segments, training).save_pretrained(folder)
     return MVPFormer.from_pretrained(folder)
@@ -322,9 +315,8 @@ def simulate_trial(root: Path, subject: int, trial: int, seconds: float, contact
     silent = onsets[~spoken] * 2048
     stem = f"subject{subject}_trial{trial}"
     words.to_csv(root / f"{stem}_words_df.csv", index=False)
-    pd.DataFrame({"est_idx": silent - 1024, "est_end_idx": silent + 1024}).to_csv(
-        root / f"{stem}_nonverbal_df.csv", index=False
-    )
+    nonverbal = pd.DataFrame({"est_idx": silent - 1024, "est_end_idx": silent + 1024})
+    nonverbal.to_csv(root / f"{stem}_nonverbal_df.csv", index=False)
     with replaced(path) as temporary, h5py.File(temporary, "w") as file:
         for index, row in enumerate(signal):
             file[f"data/electrode_{index}"] = row

@@ -25,7 +25,7 @@ from harness.detection.training import finetune_on_trials, trial_item
 from harness.paper import tables as paper
 from harness.study import grid, spread
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import precision_recall_curve
+from sklearn.metrics import f1_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
@@ -81,8 +81,7 @@ def parts_of(folder: Path, count: int = 4) -> list[NejedlyDataset]:
 def run(study: Study, configuration: Configuration, folders: Sequence[Path]) -> dict[str, Any] | None:
     """F1 pooled over segments, and sensitivity and specificity averaged over patients, as the paper does.
 
-    A patient without pathology has no sensitivity, one with nothing else no specificity; they are left out of that
-    average. Columns that end in "pooled" are over all segments.
+    A patient without pathology has no sensitivity, one with nothing else no specificity, and is left out of that mean.
     """
     at_hand = [folder for folder in folders if folder.is_dir()]
     if not at_hand or not configuration.groups() - {configuration.test} <= set(study.cohort.groups):
@@ -136,24 +135,20 @@ def best_threshold(truth: np.ndarray, values: np.ndarray) -> float:
     """The threshold with the best F1, midway to the next lower value; one half where nothing is pathology."""
     if not truth.any():
         return 0.5
-    precision, sensitivity, thresholds = precision_recall_curve(truth, values)
-    f1 = 2 * precision * sensitivity / np.maximum(precision + sensitivity, 1e-9)
-    best = int(f1[:-1].argmax())
-    return float(thresholds[max(best - 1, 0) : best + 1].mean())
+    candidates = np.unique(values)
+    best = int(np.argmax([f1_score(truth, values >= candidate) for candidate in candidates]))
+    return float(candidates[max(best - 1, 0) : best + 1].mean())
 
 
 def scores(name: str, truth: np.ndarray, positive: np.ndarray, patients: Sequence[str]) -> dict[str, float]:
-    """Pooled F1, and both rates pooled and averaged over patients."""
-    pooled = score_segments(truth, positive, segment=3.0)
+    """Pooled F1, and both rates averaged over patients."""
     each = pd.DataFrame({"patient": patients, "truth": truth.astype(bool), "right": positive == truth.astype(bool)})
     rates = each.groupby(["truth", "patient"])["right"].mean()
     averages = {bool(kind): float(part.mean()) for kind, part in rates.groupby(level="truth")}
     return {
-        f"{name} F1": pooled.f1,
+        f"{name} F1": score_segments(truth, positive, segment=3.0).f1,
         f"{name} sensitivity": averages.get(True, float("nan")),
         f"{name} specificity": averages.get(False, float("nan")),
-        f"{name} sensitivity, pooled": pooled.sensitivity,
-        f"{name} specificity, pooled": pooled.specificity,
     }
 
 

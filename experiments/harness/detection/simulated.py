@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from harness.detection.settings import Cohort, Effort
 from scipy.io import savemat
 
@@ -119,12 +119,8 @@ def write_nejedly(folder: Path, patients: int, segments: int, seed: int = 0) -> 
                 identity = f"{number}_{patient}_{index}"
                 savemat(folder / name / f"{identity}.mat", {"data": gain * _segment(category, generator)})
                 rows.append([category, "A1", "depth", name[8:], patient, identity, "0"])
-        with (folder / name / "segments.csv").open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(
-                ["category_name", "channel", "electrode_type", "institution", "patient_id", "segment_id", "soz"]
-            )
-            writer.writerows(rows)
+        columns = ["category_name", "channel", "electrode_type", "institution", "patient_id", "segment_id", "soz"]
+        pd.DataFrame(rows, columns=columns).to_csv(folder / name / "segments.csv", index=False)
 
 
 def _segment(category: str, generator: np.random.Generator) -> np.ndarray:

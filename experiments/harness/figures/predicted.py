@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -37,6 +37,7 @@ class Predicted:
 
     def __init__(self, *, quick: bool = False) -> None:
         self.quick = quick
+        self.context = 6 if quick else 20  # segments of a window
 
     @cached_property
     def data(self) -> RecordingDataModule:
@@ -51,15 +52,9 @@ class Predicted:
         data.setup()
         return data
 
-    @property
-    def context(self) -> int:
-        """Segments of a window."""
-        return 6 if self.quick else 20
-
     def module(self, seed: int) -> PretrainingModule:
         """A model before its training."""
-        config = mvpformer_tiny(context=self.context)
-        return PretrainingModule(config, learning_rate=1e-3, warmup_steps=2, seed=seed)
+        return PretrainingModule(mvpformer_tiny(context=self.context), learning_rate=1e-3, warmup_steps=2, seed=seed)
 
     @cached_property
     def models(self) -> list[MVPFormer]:
@@ -99,7 +94,7 @@ class Predicted:
 
     def by_state(self) -> Figure:
         """Each subject's segments: all, between seizures, at their edges and within them; a dash for each seed."""
-        segments = mean_over_seeds(self.similarities).segments
+        segments = mean_over_seeds([similarity.segments for similarity in self.similarities]).segments
         names = sorted(segments["subject"].unique())
         figure, axes = plt.subplots(4, 1, figsize=(10, 7), sharex=True, sharey=True, layout="constrained")
         for axis, state in zip(axes, ("all", *STATES), strict=True):
@@ -171,9 +166,9 @@ def by_model(results: Path) -> Figure:
     return figure
 
 
-def mean_over_seeds(similarities: Sequence[Similarity]) -> Similarity:
-    """Similarities of one model in each segment, whose segments are the same with all seeds."""
-    tables = [similarity.segments for similarity in similarities]
+def mean_over_seeds(segments: Sequence[Any]) -> Similarity:
+    """Mean in each segment of the tables of one model, which have the same segments with all seeds."""
+    tables = [Similarity([pd.DataFrame(table)]).segments for table in segments]
     mean = np.mean([table[[*REFERENCES]] for table in tables], axis=0)
     return Similarity([tables[0].assign(**dict(zip(REFERENCES, mean.T, strict=True)))])
 
