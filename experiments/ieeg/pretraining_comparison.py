@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +58,10 @@ def main() -> None:
     results = results_folder("pretraining", quick=quick)
     parts = results / "parts" if quick else Path("build") / "pretraining_comparison"
     finished: dict[str, list[dict[str, Any]]] = {name: [] for name in [*MODELS][: 2 if quick else None]}
-    data: RecordingDataModule | None = None
     for name, seed in itertools.product(finished, SEEDS[: 1 if quick else None]):
         file = parts / f"{name.replace(' ', '-')}-{seed}.json"
         if not file.exists():
-            data = data or cohort(quick)
-            write_text(file, json.dumps(train(MODELS[name], data, seed, quick)))
+            write_text(file, json.dumps(train(MODELS[name], cohort(quick), seed, quick)))
         finished[name].append(json.loads(file.read_text()))
     similarities = {name: mean_over_seeds([each["segments"] for each in records]) for name, records in finished.items()}
     content: dict[str, Any] = {
@@ -79,6 +77,7 @@ def main() -> None:
     write_record(results, "pretraining_comparison", content, markdown(content))
 
 
+@cache
 def cohort(quick: bool) -> RecordingDataModule:
     """The simulated subjects, read and preprocessed once for all models."""
     simulation = Simulation(subjects=4, hours=0.07, seizures=1) if quick else COHORT

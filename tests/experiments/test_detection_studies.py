@@ -1,6 +1,5 @@
 """The detection studies: thresholds, augmentation, stages that are kept, configurations, tables, made-up data sets."""
 
-import csv
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -28,8 +27,8 @@ from harness.detection.real import animal_folder, folds_of, simulated_animal
 from harness.detection.settings import Cohort, Configuration, Effort
 from harness.detection.training import Training, augmented, finetune_on_trials, scale_initialisation
 from harness.paper import tables as paper
-from scipy.io import savemat
 from sklearn.metrics import roc_auc_score
+from support.fuzzing.tables import write_nejedly
 
 from mvpa_ts.ieeg import MVPFormer, Recording, Segments, mvpformer_tiny, simulate_cohort, simulate_recording
 from mvpa_ts.ieeg.datasets.treebank_tasks import Examples, ExampleSplit
@@ -344,16 +343,8 @@ def test_interictal_data_sets(tmp_path, cohort):
     """Five patients of the MAYO layout: the first four finetune, the fifth is scored."""
     folder = tmp_path / "DATASET_MAYO"
     folder.mkdir()
-    generator = np.random.default_rng(0)
-    columns = ["category_name", "channel", "electrode_type", "institution", "patient_id", "segment_id", "soz"]
-    with (folder / "segments.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        for index in range(20):
-            pathological = index % 2 == 0
-            category = "pathology" if pathological else "physiology"
-            writer.writerow([category, "c", "d", "M", index % 5 + 1, f"s{index}", "0"])
-            savemat(folder / f"s{index}.mat", {"data": generator.normal(0, 200 if pathological else 50, (1, 15000))})
+    rows = [(0, ("pathology", "physiology")[index % 2], index % 5 + 1) for index in range(20)]
+    write_nejedly(folder, np.random.default_rng(0).normal(0, [[200], [50]] * 10, (20, 15_000)), rows)
     study = Study(cohort, TINY, tmp_path / "out")
     configuration = Configuration("a", "A", size="tiny", pretraining=None)
     row = interictal.run(study, configuration, [folder, tmp_path / "DATASET_FNUSA"])
@@ -397,8 +388,7 @@ def test_a_model_does_not_go_on_from_the_checkpoint_of_another(tmp_path, monkeyp
     checkpoint = detection_training.ModelCheckpoint
     often = {"every_n_train_steps": 1}
     monkeypatch.setattr(detection_training, "ModelCheckpoint", lambda folder, **o: checkpoint(folder, **{**o, **often}))
-    generator = np.random.default_rng(0)
-    signals = generator.normal(0, 50, (8, 2, 2560)).astype(np.float32)
+    signals = np.random.default_rng(0).normal(0, 50, (8, 2, 2560)).astype(np.float32)
     trials = [detection_training.trial_item(signal, row % 2 == 0) for row, signal in enumerate(signals)]
 
     def finetuned(seed, method, folder):
@@ -444,22 +434,19 @@ def test_made_up_words_show_in_the_polarity_of_a_wave_and_not_in_power():
     """The wave is the same in everybody; who knows it reads it, and a probe of random weights hardly does."""
     waves = []
     for subject in (1, 2):
-        signal, onsets, said = treebank.made_up(np.random.default_rng((7, subject)), 2400.0, 12, 512.0)
-        firsts = np.round(onsets[2:-4] * 512).astype(int)
-        windows = np.stack([signal[:, first : first + 512] for first in firsts])
-        truth = said[:, 2:-4] > 0
-        evoked = np.einsum("nct,kn->kct", windows, said[:, 2:-4]) / len(firsts)
+        signal, onsets, said = treebank.made_up(np.random.default_rng((7, subject)), 2401.25, 12, 512.0)
+        words = signal[:, : 640 * len(onsets)].reshape(12, -1, 640)[..., :512]
+        evoked = np.einsum("cnt,kn->kct", words, said) / len(onsets)
         channels = (evoked**2).sum(-1).argmax(1)
         waves.append(evoked[range(3), channels])
-        for label, wave, channel in zip(truth, waves[-1], channels, strict=True):
-            assert abs(roc_auc_score(label, windows[:, channel].std(-1)) - 0.5) < 0.1
-            assert roc_auc_score(label, windows[:, channel] @ wave) > 0.7
-    for first, second in zip(*waves, strict=True):
-        assert np.corrcoef(first, second)[0, 1] > 0.6
-    segments = np.stack([signal[:, first - 1280 : first + 1280] for first in firsts[4:-4:4]])
+        for label, wave, channel in zip(said > 0, waves[-1], channels, strict=True):
+            assert abs(roc_auc_score(label, words[channel].std(-1)) - 0.5) < 0.1
+            assert roc_auc_score(label, words[channel] @ wave) > 0.7
+    assert all(np.corrcoef(first, second)[0, 1] > 0.6 for first, second in zip(*waves, strict=True))
+    segments = signal[:, : 480 * 2560].reshape(12, 480, 2560).swapaxes(0, 1)
     features = trial_features(treebank.load_model(None, Path(), quick=True)[1], segments)
-    few = ExampleSplit(np.arange(80), np.arange(80, 100), np.arange(100, len(segments)), np.zeros(0, int))
-    assert np.mean([decode(features, label, few).roc_auc for label in truth[:, 4:-4:4]]) < 0.7
+    few = ExampleSplit(np.arange(80), np.arange(80, 100), np.arange(100, 480), np.zeros(0, int))
+    assert np.mean([decode(features, label, few).roc_auc for label in said[:, 2::4] > 0]) < 0.7
 
 
 def test_a_subjects_trials_are_split_each_and_joined():
@@ -507,11 +494,10 @@ def test_a_trial_whose_split_lacks_a_class_is_reported(tmp_path, monkeypatch, ru
     assert set(pd.read_csv(tmp_path / "treebank_simulated.csv")["task"]) == expected
 
 
-class TestBaselines:
-    def test_one_patients_thresholds_come_from_the_other_files(self):
-        values = {"seizure": [5.0, 9.0], "quiet": [1.0, 4.0]}
-        fold = SimpleNamespace(others=(["seizure"], ["quiet"]))
-        assert real.best_threshold(fold, lambda file, gain: np.array(values[file])) == 4.0
+def test_one_patients_thresholds_come_from_the_other_files():
+    values = {"seizure": [5.0, 9.0], "quiet": [1.0, 4.0]}
+    fold = SimpleNamespace(others=(["seizure"], ["quiet"]))
+    assert real.best_threshold(fold, lambda file, gain: np.array(values[file])) == 4.0
 
 
 def test_a_study_of_the_animal_is_skipped_with_a_reason_where_its_files_are_missing(tmp_path, monkeypatch, capsys):
