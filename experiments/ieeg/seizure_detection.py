@@ -106,7 +106,7 @@ def main() -> None:
         data = folder / "nejedly"
         chosen = [smaller(configuration) for configuration in CONFIGURATIONS]
         if not arguments.report:
-            write_nejedly(data, 6, 8 if arguments.quick else 40)
+            write_nejedly(data, 8, 8 if arguments.quick else 100)
     else:
         cohort, chosen = swec_cohort(data / "swec", arguments.manual), [*CONFIGURATIONS]
         effort = Effort(rules="paper", devices=arguments.devices)

@@ -15,9 +15,9 @@ Pretrain MVPFormer to predict the next 5 s segment in embedding space (InfoNCE).
   mvpformer pretrain validate --config tiny --output runs/tiny --ckpt_path last
 
 --config is one of {", ".join(CONFIGS)} (they come with the package) or a YAML file; a second one adds to the first.
-s and m train as the paper states it, '--config s --config ours' as we would. Any key can be given on the command line:
---model.learning_rate 3e-4 --trainer.devices 8 --trainer.strategy fsdp. 'mvpformer pretrain fit --help' lists all keys,
-'--print_config' prints a file to start from.
+s and m train as the paper states it, but clipping, batch size and decay of codebooks are ours; '--config s --config
+ours' trains as we would. Any key can be given: --model.learning_rate 3e-4 --trainer.devices 8 --trainer.strategy fsdp.
+'mvpformer pretrain fit --help' lists all keys, '--print_config' prints a file to start from.
 
 DIR receives checkpoints/last.ckpt; csv/ and tensorboard/, each with a folder version_0, version_1, … for every start
 (losses; in csv/ the settings too, config.yaml); similarity.csv and similarity.png; and at the end model/ (safetensors),

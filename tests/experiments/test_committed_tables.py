@@ -16,6 +16,7 @@ import numpy as np
 import onsets
 import pandas as pd
 import patient_drift
+import pretraining_comparison
 import promised_alarms
 import pytest
 import readme
@@ -63,6 +64,7 @@ FROM_RECORDS: dict[str, Callable] = {
     "detection/streaming": throughput.streaming_page,
     "forecasting/training_step": throughput.training_page,
     "pretraining/loading": throughput.loading_page,
+    "pretraining/pretraining_comparison": pretraining_comparison.markdown,
 }
 
 

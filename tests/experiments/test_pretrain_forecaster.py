@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 import pretrain_forecaster
-import pretraining_comparison
 import pytest
 import torch
+from harness.figures.predicted import mean_over_seeds
 
 from mvpa_ts.forecasting.pretrained.configuration import mvpa_forecaster_base
 from mvpa_ts.ieeg.training.similarity import COLUMNS, Similarity
@@ -69,8 +69,9 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch):
     assert all(torch.equal(resumed["network"][name], weight) for name, weight in whole["network"].items())
 
 
-def test_the_comparison_of_pretrainings_restores_what_it_wrote():
+def test_the_comparison_of_pretrainings_takes_the_mean_over_seeds_of_what_it_wrote():
     rows = [("a", "r", 0.0, "interictal", 0.9, 0.5, 0.4), ("b", "s", 5.0, "ictal", 0.7, 0.6, 0.5)]
-    similarity = Similarity([pd.DataFrame(rows, columns=COLUMNS)])
-    content = json.loads(json.dumps(similarity.segments.to_dict("list")))
-    assert pretraining_comparison.restored(content).segments.equals(similarity.segments)
+    segments = Similarity([pd.DataFrame(rows, columns=COLUMNS)]).segments
+    tables = [json.loads(json.dumps(each.to_dict("list"))) for each in (segments, segments.assign(true=[0.7, 0.9]))]
+    assert mean_over_seeds(tables[:1]).segments.equals(segments)
+    assert mean_over_seeds(tables).segments["true"].tolist() == pytest.approx([0.8, 0.8])

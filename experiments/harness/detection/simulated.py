@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from harness.detection.settings import Cohort, Effort
-from harness.detection.training import Training, pretrain
 from scipy.io import savemat
 
-from mvpa_ts.ieeg import MVPFormer, MVPFormerConfig, Recording, Segments, simulate_cohort, simulate_recording
+from mvpa_ts.ieeg import Recording, simulate_cohort, simulate_recording
 from mvpa_ts.ieeg.datasets.nejedly import DATA_SETS, SAMPLES, SFREQ
 from mvpa_ts.ieeg.simulation.simulate import Difficulty
-from mvpa_ts.ieeg.training.spans import HeldSegments
 
 SIMULATED = Effort(
     context=4,
@@ -42,16 +40,6 @@ def simulated_swec(quick: bool = False) -> Cohort:
     cohort = simulate_cohort(count, num_channels=(8, 12), duration=seconds, num_seizures=seizures)
     subjects = [held(recording) for recording in cohort]
     return Cohort("simulated", {"pretraining": subjects, "finetuning": subjects})
-
-
-def pretrained_on_simulated(config: MVPFormerConfig, training: Training, *, quick: bool) -> MVPFormer:
-    """A model that has learned to predict 12 simulated subjects of 10 minutes; read from the folder if it is there."""
-    folder = training.folder / "model"
-    if not (folder / "config.json").is_file():
-        number, seconds = (2, 120.0) if quick else (12, 600.0)
-        cohort = simulate_cohort(number, seed=8, num_channels=(8, 16), duration=seconds, num_seizures=1)
-        pretrain(config, [HeldSegments(Segments(r)) for r in cohort], training).save_pretrained(folder)
-    return MVPFormer.from_pretrained(folder)
 
 
 def held(recording: Recording, change: Callable[[np.ndarray], np.ndarray] = np.asarray) -> Recording:
@@ -81,41 +69,45 @@ def five_seizures(name: str, seed: int, random: np.random.Generator) -> Recordin
     )
 
 
-def write_nejedly(folder: Path, patients: int, segments: int) -> None:
-    """MAYO and FNUSA in their layout: sharp waves as pathology, background, and noise; `segments` for each patient.
+def write_nejedly(folder: Path, patients: int, segments: int, seed: int = 0) -> None:
+    """MAYO and FNUSA in their layout, `segments` for each patient, a quarter of each category.
 
-    As in MAYO, most patients have no pathology after the first four; in both, noise makes about half.
+    In all categories lie waves of the same spectrum, at gains that differ between patients by a factor of up to 25:
+    spikes with a slow wave behind them are pathology, the same waves backwards an artefact, and a run without peaks is
+    harmless, with the line's hum or without. So band power says little, and a peak is not enough. As in MAYO, most
+    patients have no pathology after the first four.
     """
     for number, name in enumerate(DATA_SETS):
         (folder / name).mkdir(parents=True, exist_ok=True)
         rows = []
         for patient in range(1, patients + 1):
-            generator = np.random.default_rng((number, patient))
+            generator = np.random.default_rng((seed, number, patient))
+            gain = 5.0 ** generator.uniform(-1, 1)
             for index in range(segments):
                 category = ("pathology", "physiology", "artifacts", "powerline")[index % 4]
                 if name == "DATASET_MAYO" and category == "pathology" and patient > 4 and patient % 2:
                     category = "physiology"
                 identity = f"{number}_{patient}_{index}"
-                savemat(folder / name / f"{identity}.mat", {"data": _segment(category, generator)})
+                savemat(folder / name / f"{identity}.mat", {"data": gain * _segment(category, generator)})
                 rows.append([category, "A1", "depth", name[8:], patient, identity, "0"])
-        with (folder / name / "segments.csv").open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(
-                ["category_name", "channel", "electrode_type", "institution", "patient_id", "segment_id", "soz"]
-            )
-            writer.writerows(rows)
+        columns = ["category_name", "channel", "electrode_type", "institution", "patient_id", "segment_id", "soz"]
+        pd.DataFrame(rows, columns=columns).to_csv(folder / name / "segments.csv", index=False)
 
 
 def _segment(category: str, generator: np.random.Generator) -> np.ndarray:
-    """One channel of 3 s at 5 kHz, µV."""
+    """One channel of 3 s at 5 kHz, µV, at a gain of one."""
     seconds = np.arange(SAMPLES) / SFREQ
     signal = np.cumsum(generator.normal(0, 1.0, SAMPLES))
     signal = 30.0 * (signal - signal.mean()) / signal.std() + generator.normal(0, 5.0, SAMPLES)
-    if category == "pathology":
-        for place in generator.uniform(0.3, 2.7, generator.integers(3, 7)):
-            signal += generator.uniform(80, 200) * np.exp(-0.5 * ((seconds - place) / 0.02) ** 2)
-    elif category == "artifacts":
-        signal += 300.0 * np.sign(np.sin(2 * np.pi * generator.uniform(0.3, 2.0) * seconds))
-    elif category == "powerline":
-        signal += generator.uniform(50, 200) * np.sin(2 * np.pi * 50.0 * seconds)
-    return signal[None]
+    waves = np.zeros(SAMPLES)
+    for place in generator.uniform(0.3, 2.4, generator.integers(2, 5)):
+        spike, slow = np.exp(-0.5 * ((seconds - place) / 0.015) ** 2), (seconds - place - 0.2) / 0.07
+        waves += generator.uniform(70, 140) * (0.5 * np.exp(-0.5 * slow**2) - spike)
+    if category == "artifacts":
+        waves = waves[::-1]
+    elif category != "pathology":
+        size = np.abs(np.fft.rfft(waves))
+        waves = np.fft.irfft(size * np.exp(2j * np.pi * generator.random(len(size))), SAMPLES)
+    if category == "powerline":
+        waves = waves + generator.uniform(2, 20) * np.sin(2 * np.pi * 50.0 * seconds)
+    return (signal + waves)[None]

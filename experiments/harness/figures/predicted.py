@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,14 +28,16 @@ if TYPE_CHECKING:
 
 COMPARED = ("MVPFormer-small", "MVPFormer-tiny", "MV-Llama-tiny")
 """Stand for the paper's M, S and MV-Llama."""
+SEEDS = (1, 2, 3)
 LABELS = {"true": "next segment", "two_step": "the one after", "random": "random later one"}
 
 
 class Predicted:
-    """An MVPFormer-tiny before and after pretraining on simulated subjects, and its predictions on others."""
+    """An MVPFormer-tiny pretrained on simulated subjects with each seed, and its predictions on others."""
 
     def __init__(self, *, quick: bool = False) -> None:
         self.quick = quick
+        self.context = 6 if quick else 20  # segments of a window
 
     @cached_property
     def data(self) -> RecordingDataModule:
@@ -49,27 +52,26 @@ class Predicted:
         data.setup()
         return data
 
-    @property
-    def context(self) -> int:
-        """Segments of a window."""
-        return 6 if self.quick else 20
+    def module(self, seed: int) -> PretrainingModule:
+        """A model before its training."""
+        return PretrainingModule(mvpformer_tiny(context=self.context), learning_rate=1e-3, warmup_steps=2, seed=seed)
 
     @cached_property
-    def models(self) -> tuple[MVPFormer, MVPFormer]:
-        """Before and after."""
-        config = mvpformer_tiny(context=self.context)
-        before, after = (PretrainingModule(config, learning_rate=1e-3, warmup_steps=2, seed=1) for _ in range(2))
-        quiet_trainer(4 if self.quick else 200).fit(after, self.data)
-        return before.model.eval(), after.model.eval()
+    def models(self) -> list[MVPFormer]:
+        """After training, with each seed."""
+        modules = [self.module(seed) for seed in SEEDS]
+        for module in modules:
+            quiet_trainer(4 if self.quick else 200).fit(module, self.data)
+        return [module.model.eval() for module in modules]
 
     @cached_property
-    def similarities(self) -> Similarity:
-        """Of subjects that training did not see."""
-        return measure_similarity(self.models[1], self.data.val_dataloader(), seed=1)
+    def similarities(self) -> list[Similarity]:
+        """Of subjects that training did not see, with each seed."""
+        return [measure_similarity(model, self.data.val_dataloader(), seed=1) for model in self.models]
 
     def similarity(self) -> Figure:
-        """Distributions over all segments, and over those of the best, the median and the worst subject."""
-        segments = self.similarities.segments
+        """Distributions over all segments, and over those of the best, the median and the worst subject; one seed."""
+        segments = self.similarities[0].segments
         order = segments.groupby("subject")["true"].mean().sort_values(ascending=False)
         chosen = {
             "best subject": order.index[0],
@@ -91,23 +93,25 @@ class Predicted:
         return figure
 
     def by_state(self) -> Figure:
-        """Each subject's segments: all, between seizures, at their edges and within them; mean, spread and maximum."""
-        segments = self.similarities.segments
+        """Each subject's segments: all, between seizures, at their edges and within them; a dash for each seed."""
+        segments = mean_over_seeds([similarity.segments for similarity in self.similarities]).segments
         names = sorted(segments["subject"].unique())
-        parts = {"all": segments} | {state: segments[segments["state"] == state] for state in STATES}
         figure, axes = plt.subplots(4, 1, figsize=(10, 7), sharex=True, sharey=True, layout="constrained")
-        for axis, (state, part) in zip(axes, parts.items(), strict=True):
+        for axis, state in zip(axes, ("all", *STATES), strict=True):
+            chosen = segments if state == "all" else segments[segments["state"] == state]
+            rows = [chosen.index[chosen["subject"] == name] for name in names]
             for shift, reference in zip((-0.22, 0.0, 0.22), REFERENCES, strict=True):
-                values = [part.loc[part["subject"] == name, reference].to_numpy() for name in names]
-                _boxes(axis, values, np.arange(len(names)) + shift, REFERENCE_COLOURS[reference], LABELS[reference])
-            axis.set(title=f"{state}: {len(part)} segments", ylabel="cosine")
+                values = [segments.loc[row, reference].to_numpy() for row in rows]
+                seeds = [[s.segments.loc[row, reference].mean() for s in self.similarities] for row in rows]
+                _boxes(axis, values, np.arange(len(names)) + shift, reference, seeds)
+            axis.set(title=f"{state}: {len(chosen)} segments", ylabel="cosine")
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
         axes[-1].set_xticks(range(len(names)), names)
         return figure
 
     def components(self) -> Figure:
         """Time and channel term before and after training, mean over heads of each layer."""
-        before, after = (self._maps(model) for model in self.models)
+        before, after = (self._maps(model) for model in (self.module(SEEDS[0]).model.eval(), self.models[0]))
         layers = len(after.time)
         figure, axes = plt.subplots(2, 2 * layers, figsize=(2.3 * 2 * layers + 0.8, 4.6), layout="constrained")
         for row, (when, maps) in enumerate((("before", before), ("after", after))):
@@ -137,6 +141,8 @@ class Predicted:
 def by_model(results: Path) -> Figure:
     """Similarities of models that were trained alike, over subjects and by state, from the file of the comparison.
 
+    Boxes are of the subjects' means over seeds; a dash beside them is the mean over subjects of one seed.
+
     Parameters
     ----------
     results : Path
@@ -146,15 +152,25 @@ def by_model(results: Path) -> Figure:
     tables = {name: pd.DataFrame(compared[name]["subjects"]) for name in COMPARED}
     figure, axes = plt.subplots(1, 4, figsize=(10, 3), sharey=True, layout="constrained")
     for axis, state in zip(axes, ("all", *STATES), strict=True):
+        means = [
+            [pd.DataFrame(seed).set_index("state").loc[state] for seed in compared[name]["seeds"]] for name in COMPARED
+        ]
         for shift, reference in zip((-0.22, 0.0, 0.22), REFERENCES, strict=True):
             values = [_of_subjects(table, state, reference) for table in tables.values()]
-            places = np.arange(len(COMPARED)) + shift
-            _boxes(axis, values, places, REFERENCE_COLOURS[reference], LABELS[reference])
+            seeds = [[mean[reference] for mean in of_model] for of_model in means]
+            _boxes(axis, values, np.arange(len(COMPARED)) + shift, reference, seeds)
         axis.set(title=state, ylim=(-0.2, 0.7))
         axis.set_xticks(range(len(COMPARED)), [name.removeprefix("MVPFormer-") for name in COMPARED], fontsize=7)
     axes[0].set_ylabel("cosine, means of subjects")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
+
+
+def mean_over_seeds(segments: Sequence[Any]) -> Similarity:
+    """Mean in each segment of the tables of one model, which have the same segments with all seeds."""
+    tables = [Similarity([pd.DataFrame(table)]).segments for table in segments]
+    mean = np.mean([table[[*REFERENCES]] for table in tables], axis=0)
+    return Similarity([tables[0].assign(**dict(zip(REFERENCES, mean.T, strict=True)))])
 
 
 def _of_subjects(table: pd.DataFrame, state: str, reference: str) -> np.ndarray:
@@ -169,16 +185,15 @@ def _centred(values: np.ndarray) -> np.ndarray:
     return values - np.nanmean(values, axis=1, keepdims=True)
 
 
-def _boxes(axis: Axes, values: list[np.ndarray], places: np.ndarray, colour: str, label: str) -> None:
-    """Quartiles, whiskers from the 5th to the 95th percentile, mean as a dot, maximum as a cross."""
-    there = [(place, part) for place, part in zip(places, values, strict=True) if len(part)]
-    if not there:
-        return
+def _boxes(axis: Axes, values: list[np.ndarray], places: np.ndarray, reference: str, seeds: list[list[float]]) -> None:
+    """Quartiles, whiskers from the 5th to the 95th percentile, mean as a dot, maximum as a cross, a dash each seed."""
+    colour = REFERENCE_COLOURS[reference]
+    filled = [index for index, numbers in enumerate(values) if len(numbers)]
+    at, values = places[filled], [values[index] for index in filled]
     axis.boxplot(
-        [part for _, part in there], positions=[place for place, _ in there], widths=0.16, whis=(5, 95),
-        showfliers=False, manage_ticks=False, medianprops={"color": colour}, boxprops={"color": colour},
-        whiskerprops={"color": colour}, capprops={"color": colour},
+        values, positions=at, widths=0.16, whis=(5, 95), showfliers=False, manage_ticks=False,
+        **{f"{line}props": {"color": colour} for line in ("median", "box", "whisker", "cap")},
     )  # fmt: skip
-    at = [place for place, _ in there]
-    axis.plot(at, [part.mean() for _, part in there], ".", color=colour, label=label)
-    axis.plot(at, [part.max() for _, part in there], "x", color=colour, markersize=4)
+    axis.plot(at, [numbers.mean() for numbers in values], ".", color=colour, label=LABELS[reference])
+    axis.plot(at, [numbers.max() for numbers in values], "x", color=colour, markersize=4)
+    axis.plot(at + 0.1, [seeds[index] for index in filled], "k_", markersize=4)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from harness.detection.interictal import NejedlyDataset, first_patients
+from harness.detection.interictal import NejedlyDataset, parts_of
 from scipy.io import savemat
 from support.fuzzing.tables import write_nejedly
 from support.reading import refuses
@@ -34,11 +34,10 @@ def test_table(folder):
 
 
 def test_first_patients_by_number(folder):
-    finetune, test = first_patients(nejedly_segments(folder), 4)
-    assert {s.patient for s in finetune} == {"mayo-2", "mayo-4", "mayo-6", "mayo-8"}
-    assert not {s.patient for s in finetune} & {s.patient for s in test}
-    assert len(finetune) + len(test) == 10
-    refuses(first_patients, "count must lie between 1 and 9", nejedly_segments(folder), 10)
+    train, validation, test = parts_of(folder)
+    assert (set(train.subjects), set(validation.subjects)) == ({"mayo-2", "mayo-4", "mayo-6"}, {"mayo-8"})
+    assert len(set(test.subjects)) == 6
+    refuses(parts_of, "count must lie between 2 and 9", folder, 10)
 
 
 def test_signal_is_mirrored_to_a_model_segment(folder):
