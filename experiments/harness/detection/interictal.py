@@ -25,7 +25,7 @@ from harness.detection.training import finetune_on_trials, trial_item
 from harness.paper import tables as paper
 from harness.study import grid, spread
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import f1_score
+from sklearn.metrics import precision_recall_curve
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
@@ -135,9 +135,9 @@ def best_threshold(truth: np.ndarray, values: np.ndarray) -> float:
     """The threshold with the best F1, midway to the next lower value; one half where nothing is pathology."""
     if not truth.any():
         return 0.5
-    candidates = np.unique(values)
-    best = int(np.argmax([f1_score(truth, values >= candidate) for candidate in candidates]))
-    return float(candidates[max(best - 1, 0) : best + 1].mean())
+    precision, sensitivity, thresholds = precision_recall_curve(truth, values)
+    best = int((2 * precision * sensitivity / np.maximum(precision + sensitivity, 1e-9))[:-1].argmax())
+    return float(thresholds[max(best - 1, 0) : best + 1].mean())
 
 
 def scores(name: str, truth: np.ndarray, positive: np.ndarray, patients: Sequence[str]) -> dict[str, float]:
