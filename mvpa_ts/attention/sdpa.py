@@ -21,9 +21,9 @@ from mvpa_ts.attention.problem import INPUTS, Problem, autocast_dtype
 # In 16 bits scores and values are passed as two numbers, themselves and what their rounding took away. Rounded only
 # once, they made errors of up to 1.8 times those of logits in float32 (tests/attention/test_sdpa.py holds 1.5).
 SPLIT = True
-# Of few keys one takes most of the weight, and gradients, which a fused kernel takes from its rounded output, had up to
-# 2.5 times the error. float32 costs little at such sizes.
-FEW_KEYS = 512
+# Of few keys, or few with content, one takes most of the weight, and gradients, which a fused kernel takes from its
+# rounded output, had up to 2.5 times the error. float32 costs little at such sizes.
+FEW_KEYS, FEW_NEAR = 512, 32
 # On a CPU torch's kernels add numbers of 16 bits up in 16 bits.
 _FLOAT32_ON = ("cpu",)
 # Fused kernels read heads in steps of 16 bytes.
@@ -35,12 +35,12 @@ _HALF = 2
 _OFFSET_SCALES = (1.0, 1.25, 1.5, 1.75)
 
 
-def sdpa_attention(problem: Problem) -> tuple[Tensor, Any]:
+def sdpa_attention(p: Problem) -> tuple[Tensor, Any]:
     """Evaluate equation (1) of docs/attention.md by one call of torch's attention; returns [B, T, C, H, d] and None."""
-    p = problem
     T, C, _, d = p.query.shape[1:]
     dtype = autocast_dtype(p.query) or p.query.dtype
-    if p.query.device.type in _FLOAT32_ON or T * C <= FEW_KEYS:
+    few = T * C <= FEW_KEYS or (T if p.window is None else p.window + 1) * C < FEW_NEAR
+    if p.query.device.type in _FLOAT32_ON or few:
         dtype = torch.promote_types(p.query.dtype, torch.float32)
     with torch.autocast(p.query.device.type, enabled=False):
         query, key, value, centre = longer_heads(p, dtype)

@@ -51,7 +51,7 @@ def test_one_graph_of_a_small_network_serves_all_numbers_of_channels(name):
     for C in (7, 11, 13):
         x = torch.randn([*shape[:axis], C, *shape[axis + 1 :]])
         torch._dynamo.mark_dynamic(x, axis)
-        assert_compiled_same(network, compiled, x)
+        assert_compiled_same(network, compiled, x, atol=1e-4, rtol=1e-3)
         assert counter.frame_count == 1, C
     if name == "forecasting":
         assert network.mixing.reach == 13  # channels seen in training, also by the compiled network
@@ -78,7 +78,7 @@ def test_one_graph_serves_all_numbers_of_channels(make, masked, backend):
     graphs = []
     for C in (7, 11, 13):
         x = inputs(C)
-        assert_compiled_same(network, compiled, x, **(masks(x) if masked else {}))
+        assert_compiled_same(network, compiled, x, atol=1e-4, rtol=1e-3, **(masks(x) if masked else {}))
         graphs.append(counter.frame_count)
     assert graphs[1] == graphs[2], graphs
 
@@ -103,7 +103,7 @@ def test_released_rows_of_masked_samples_are_one_graph(backend, graphs_of_a_call
         real[0, 4:], real[1, :, 2:], real[2, 0] = False, False, False
         for tensor in (x, real):
             torch._dynamo.mark_dynamic(tensor, 2)
-        assert_compiled_same(attention, compiled, x, *codebooks, atol=1e-8, token_mask=real)
+        assert_compiled_same(attention, compiled, x, *codebooks, atol=1e-7, rtol=1e-7, token_mask=real)
         graphs.add(counter.frame_count)
     assert graphs == {graphs_of_a_call}
     with pytest.raises(IndexError, match="out of bounds"):

@@ -102,7 +102,8 @@ def test_the_default_backend_gives_the_same_numbers():
     codebooks = torch.randn(5, 8), torch.randn(5, 8)
     with torch._inductor.config.patch(compile_threads=1):
         x = torch.randn(1, 3, 5, 8, requires_grad=True)
-        assert_compiled_same(attention, torch.compile(attention, fullgraph=True), x, *codebooks)
+        compiled = torch.compile(attention, fullgraph=True)
+        assert_compiled_same(attention, compiled, x, *codebooks, atol=1e-4, rtol=1e-4)
 
 
 # Tracing the backward pass for any size takes half a minute; in small: released rows, in test_compiled_networks.py.
@@ -121,7 +122,7 @@ def test_the_module_is_one_graph_for_all_numbers_of_channels(masked, window):
     for C in (7, 11, 13) if window is None else (200, 210, 330):
         token_mask = torch.rand(2, 4, C) > 0.2 if masked else None
         x = torch.randn(2, 4, C, 16, requires_grad=True)
-        assert_compiled_same(attention, compiled, x, *codebooks, token_mask=token_mask)
+        assert_compiled_same(attention, compiled, x, *codebooks, atol=1e-4, rtol=1e-4, token_mask=token_mask)
         graphs.append(backend.frame_count)
     assert graphs[1] == graphs[2], graphs
 

@@ -219,7 +219,7 @@ def assert_equals_reference(
 
 
 def assert_compiled_same(
-    module: nn.Module, compiled: Callable[..., Tensor], *tensors: Tensor, atol: float = 1e-4, **options: Any
+    module: nn.Module, compiled: Callable[..., Tensor], *tensors: Tensor, atol: float, rtol: float, **options: Any
 ) -> None:
     """Outputs and gradients; the compiled one first, as by a user, before an eager call leaves anything."""
     leaves, results = [x for x in (*tensors, *module.parameters()) if x.requires_grad], []
@@ -228,7 +228,7 @@ def assert_compiled_same(
         output = call(*tensors, **options)
         gradients = torch.autograd.grad(output.square().sum(), leaves, allow_unused=True)
         results.append([output.detach(), *(gradient for gradient in gradients if gradient is not None)])
-    torch.testing.assert_close(*results, atol=atol, rtol=10.0 * atol)
+    torch.testing.assert_close(*results, atol=atol, rtol=rtol)
 
 
 def assert_masked_nan_reaches_nothing(
