@@ -84,8 +84,7 @@ def context_parallel_attention(
         real = torch.ones(B, T, C, dtype=torch.bool, device=query.device)
     else:
         query, key, value = (x.masked_fill(~real[..., None, None], 0.0) for x in (query, key, value))
-        everywhere = [(0, T)] * processes
-        real = _exchanged(real.to(torch.uint8), everywhere, group).bool()
+        real = _exchanged(real.to(torch.uint8), [(0, T)] * processes, group).bool()
     # In the precision of the call first: less travels.
     key, value = _exchanged(key.to(query.dtype), near, group), _exchanged(value.to(query.dtype), read, group)
     inputs = (query, key, value, *tables_and_biases)

@@ -18,9 +18,14 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from mvpa_ts.attention.problem import INPUTS, Problem, autocast_dtype
 
-# In 16 bits a score is passed as two numbers, itself and what its rounding took away. Rounded only once, scores made
-# errors of up to 1.8 times those of logits in float32 (tests/attention/test_sdpa.py holds 1.5).
+# In 16 bits scores and values are passed as two numbers, themselves and what their rounding took away. Rounded only
+# once, they made errors of up to 1.8 times those of logits in float32 (tests/attention/test_sdpa.py holds 1.5).
 SPLIT = True
+# Of few keys, or few with content, one takes most of the weight, and gradients, which a fused kernel takes from its
+# rounded output, had up to 2.5 times the error. float32 costs little at such sizes.
+FEW_KEYS, FEW_NEAR = 512, 32
+# On a CPU torch's kernels add numbers of 16 bits up in 16 bits.
+_FLOAT32_ON = ("cpu",)
 # Fused kernels read heads in steps of 16 bytes.
 _MULTIPLE = 8
 # What keeps rounding small is done for numbers of at most so many bytes.
@@ -30,50 +35,51 @@ _HALF = 2
 _OFFSET_SCALES = (1.0, 1.25, 1.5, 1.75)
 
 
-def sdpa_attention(problem: Problem) -> tuple[Tensor, Any]:
+def sdpa_attention(p: Problem) -> tuple[Tensor, Any]:
     """Evaluate equation (1) of docs/attention.md by one call of torch's attention; returns [B, T, C, H, d] and None."""
-    p = problem
     T, C, _, d = p.query.shape[1:]
-    device_type = p.query.device.type
-    with torch.autocast(device_type, enabled=False):
-        query, key, value, centre = longer_heads(p, _precision(p.query))
-        value = pad(value, (0, _value_width(query, d) - d))
-        output = scaled_dot_product_attention(query, key, value, scale=d**-0.5)[..., :d]
-        output = output if centre is None else output + centre
+    dtype = autocast_dtype(p.query) or p.query.dtype
+    few = T * C <= FEW_KEYS or (T if p.window is None else p.window + 1) * C < FEW_NEAR
+    if p.query.device.type in _FLOAT32_ON or few:
+        dtype = torch.promote_types(p.query.dtype, torch.float32)
+    with torch.autocast(p.query.device.type, enabled=False):
+        query, key, value, centre = longer_heads(p, dtype)
+        width = value.shape[-1]
+        value = pad(value, (0, _value_width(query, width) - width))
+        output = scaled_dot_product_attention(query, key, value, scale=d**-0.5)[..., :width]
+        if centre is not None:
+            output = rearrange(output, "b k n (parts d) -> parts b k n d", d=d).sum(0) + centre
     output = rearrange(output.to(p.query.dtype), "b k (g t c) d -> b t c (k g) d", t=T, c=C)
     # A real query has at least its own token as a key, so only the others have to be cleared.
     return (output if p.all_real else output.masked_fill(~p.real[..., None, None], 0.0)), None
 
 
-def _precision(query: Tensor) -> torch.dtype:
-    # On a CPU torch's kernels add numbers of 16 bits up in 16 bits.
-    if query.device.type == "cpu":
-        return torch.promote_types(query.dtype, torch.float32)
-    return autocast_dtype(query) or query.dtype
-
-
-def _value_width(query: Tensor, d: int) -> int:
+def _value_width(query: Tensor, width: int) -> int:
     # On a CPU torch would hold all weights in memory if values were narrower than keys.
-    return query.shape[-1] if query.device.type == "cpu" else d + -d % _MULTIPLE
+    return query.shape[-1] if query.device.type == "cpu" else width + -width % _MULTIPLE
 
 
 def longer_heads(p: Problem, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Make queries [B, H_kv, G·N, E], keys [B, H_kv, M, E] and values [B, H_kv, M, d]; M is N, or 2·N with a window.
 
-    The columns are those of the content, the key's offset, segments and channels. Fourth is what to add to the output.
+    The columns are those of the content, the key's offset, segments and channels. In 16 bits values are 2·d wide, and
+    fourth is what to add to the sum of the output's two parts.
     """
-    B, T, C, H_kv, d = p.key.shape
+    B, T, C, H_kv, _ = p.key.shape
     # In float32 at least, in which the parts of a gradient are added up: each rounded, they added a tenth to its error.
     single = torch.promote_types(dtype, torch.float32)
     query, key, value, time_key, channel_key, u, v, w = (getattr(p, name).to(dtype).to(single) for name in INPUTS)
+    lowest = -6e4 if dtype == torch.float16 else -1e30  # finite: a one-hot vector multiplies it by zero
+    lag, distance = (x[:, None] - x for x in (torch.arange(size, device=key.device) for size in (T, C)))
+    applies = _where_keys_apply(p, lag)
     value, centre = _centred(p, value, dtype)
+    # Copied before it is rounded, so that the gradients of the copies are added up in float32.
+    value = repeat(value, "b t c k d -> b k (copies t c) d", copies=len(applies))
+    value = torch.cat(_rounded(value, dtype), -1)
     # Query heads that share a key head become more queries of it: there is no mask that would have to know them.
     query = rearrange(query, "b t c (k g) d -> b k g t c d", k=H_kv)
     key = rearrange(key, "b t c k d -> b k t c d")
 
-    lowest = -6e4 if dtype == torch.float16 else -1e30  # finite: a one-hot vector multiplies it by zero
-    lag, distance = (x[:, None] - x for x in (torch.arange(size, device=key.device) for size in (T, C)))
-    applies = _where_keys_apply(p, lag)
     # What a key adds to the score of any query; scores of a query with every segment, and with every channel.
     offsets = [torch.zeros_like(key[..., :1], dtype=dtype)]
     times, channels = [query.new_zeros((*query.shape[:5], T), dtype=dtype)], []
@@ -98,30 +104,26 @@ def longer_heads(p: Problem, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor
         parts[content] = parts[content].masked_fill(rearrange(~p.real, "b t c -> b 1 t c 1"), lowest)
         parts += [repeat(segment, "t s -> b k t c s", b=B, k=H_kv, c=C)]
         parts += [repeat(channel, "c e -> b k t c e", b=B, k=H_kv, t=T)]
-        copies.append(_columns(parts, d))
+        copies.append(_columns(parts, value.shape[-1]))
     scales = [torch.full_like(query[..., :1], x, dtype=dtype) for x in (*_OFFSET_SCALES, 1.0)[: len(offsets)]]
-    longer_query = _columns(([query.to(dtype)] if content else []) + scales + times + channels, d)
-    return (
-        rearrange(longer_query, "b k g t c e -> b k (g t c) e"),
-        rearrange(copies, "copies b k t c e -> b k (copies t c) e"),
-        repeat(value, "b t c k d -> b k (copies t c) d", copies=len(copies)),
-        centre,
-    )
+    longer_query = _columns(([query.to(dtype)] if content else []) + scales + times + channels, value.shape[-1])
+    longer_key = rearrange(copies, "copies b k t c e -> b k (copies t c) e")
+    return rearrange(longer_query, "b k g t c e -> b k (g t c) e"), longer_key, value, centre
 
 
 def _centred(p: Problem, value: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-    """Values [B, T, C, H_kv, d], in 16 bits less a centre [B, H_kv, 1, d]; and this centre, or None."""
+    """Values [B, T, C, H_kv, d], for 16 bits less a centre [B, H_kv, 1, d]; and this centre, or None."""
     if p.kept is not None:
         value = value * p.kept / (1.0 - p.dropout)
     if dtype.itemsize > _HALF:
         return value, None
     # Weights add up to one, so the output gets it back. Fused kernels take gradients of scores from their rounded
-    # output: values with means of five standard deviations made up to 14 times the error. A mean below one deviation
-    # stays, since taking it away would round the values for less.
+    # output: values with means of five standard deviations made up to 14 times the error. A mean below a quarter of one
+    # stays, since adding it rounds the output once more.
     real = p.real.sum((1, 2))[:, None, None, None, None]
     mean, square = (x.detach().sum((1, 2), keepdim=True) / real for x in (value, value.square()))
-    centre = torch.where(square < 2.0 * mean.square(), mean, 0.0).to(dtype).to(value.dtype)
-    return (value - centre).to(dtype), rearrange(centre, "b 1 1 k d -> b k 1 d")
+    centre = torch.where(square < 17.0 * mean.square(), mean, 0.0).to(dtype).to(value.dtype)
+    return value - centre, rearrange(centre, "b 1 1 k d -> b k 1 d")
 
 
 def _where_keys_apply(p: Problem, lag: Tensor) -> list[Tensor]:

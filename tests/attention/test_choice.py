@@ -12,7 +12,7 @@ from support.attention_checks import Case
 from mvpa_ts import mvpa_attention
 from mvpa_ts.attention import choice
 from mvpa_ts.attention.choice import PASSED, pick
-from mvpa_ts.attention.problem import Problem
+from mvpa_ts.attention.problem import INPUTS, Problem
 from mvpa_ts.attention.triton import why_unavailable
 
 LARGE = (64, 20, 20, 12, 64)
@@ -31,13 +31,10 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def problem(shape: tuple[int, ...] = LARGE, dtype: torch.dtype = torch.bfloat16, **changes: Any) -> Problem:
     """A problem whose query says that it lies on a GPU."""
     query: Any = SimpleNamespace(shape=shape, dtype=dtype, device=torch.device("cuda", 0), is_meta=False)
-    tensors: dict[str, Any] = dict.fromkeys(
-        ("key", "value", "time_key", "channel_key", "content_bias", "time_bias", "channel_bias", "real")
-    )
+    tensors: dict[str, Any] = dict.fromkeys((*INPUTS[1:], "real"))
     usual = Problem(
         query=query, **tensors, all_real=True, causal=True, window=10, dense_last_segment=True,
-        components=("content", "time", "channel"), channel_distance="absolute", channel_window=None, dropout=0.0,
-        dropout_masks=None,
+        components=("content", "time", "channel"), channel_distance="absolute", channel_window=None,
     )  # fmt: skip
     return replace(usual, **changes)
 

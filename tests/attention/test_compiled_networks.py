@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.attention_checks import assert_compiled_same
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -32,17 +33,6 @@ def classification() -> tuple[nn.Module, Callable[[int], Tensor], Callable[[Tens
     return network, lambda B: torch.randn(B, 64, 3), lambda x: {"mask": torch.rand(x.shape) > 0.2}
 
 
-def assert_same(network: nn.Module, compiled: Callable[..., Tensor], x: Tensor, **options: Any) -> None:
-    """Outputs and gradients; the compiled one first, as by a user, before an eager call leaves anything."""
-    parameters, results = [weight for weight in network.parameters() if weight.requires_grad], []
-    for call in (compiled, network):
-        torch.manual_seed(1)  # of dropout
-        output = call(x, **options)
-        gradients = torch.autograd.grad(output.square().sum(), parameters, allow_unused=True)
-        results.append([output.detach(), *(gradient for gradient in gradients if gradient is not None)])
-    torch.testing.assert_close(*results, atol=1e-4, rtol=1e-3)
-
-
 @pytest.mark.parametrize("name", ["forecasting", "mvpformer"])
 def test_one_graph_of_a_small_network_serves_all_numbers_of_channels(name):
     """In the default run: small sizes, with dropout, and the axis of channels alone is dynamic."""
@@ -61,7 +51,7 @@ def test_one_graph_of_a_small_network_serves_all_numbers_of_channels(name):
     for C in (7, 11, 13):
         x = torch.randn([*shape[:axis], C, *shape[axis + 1 :]])
         torch._dynamo.mark_dynamic(x, axis)
-        assert_same(network, compiled, x)
+        assert_compiled_same(network, compiled, x, atol=1e-4, rtol=1e-3)
         assert counter.frame_count == 1, C
     if name == "forecasting":
         assert network.mixing.reach == 13  # channels seen in training, also by the compiled network
@@ -88,7 +78,7 @@ def test_one_graph_serves_all_numbers_of_channels(make, masked, backend):
     graphs = []
     for C in (7, 11, 13):
         x = inputs(C)
-        assert_same(network, compiled, x, **(masks(x) if masked else {}))
+        assert_compiled_same(network, compiled, x, atol=1e-4, rtol=1e-3, **(masks(x) if masked else {}))
         graphs.append(counter.frame_count)
     assert graphs[1] == graphs[2], graphs
 
@@ -113,11 +103,7 @@ def test_released_rows_of_masked_samples_are_one_graph(backend, graphs_of_a_call
         real[0, 4:], real[1, :, 2:], real[2, 0] = False, False, False
         for tensor in (x, real):
             torch._dynamo.mark_dynamic(tensor, 2)
-        results = []
-        for call in (attention, compiled):
-            output = call(x, *codebooks, token_mask=real)
-            results.append((output, *torch.autograd.grad(output.square().sum(), [x, *attention.parameters()])))
-        torch.testing.assert_close(*reversed(results))
+        assert_compiled_same(attention, compiled, x, *codebooks, atol=1e-7, rtol=1e-7, token_mask=real)
         graphs.add(counter.frame_count)
     assert graphs == {graphs_of_a_call}
     with pytest.raises(IndexError, match="out of bounds"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.attention_checks import Case
+from support.attention_checks import Case, assert_compiled_same
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -94,15 +94,6 @@ def test_a_third_derivative_is_refused_and_says_what_to_use():
         torch.autograd.grad(derivative, inputs[:1], allow_unused=True)
 
 
-def compare(module: Any, compiled: Any, x: Tensor, *arguments: Any, **masks: Any) -> None:
-    x = x.requires_grad_()
-    results = []
-    for call in (module, compiled):
-        output = call(x, *arguments, **masks)
-        results.append((output.detach(), *torch.autograd.grad(output.square().sum(), [x, *module.parameters()])))
-    torch.testing.assert_close(*reversed(results), atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.slow  # the C++ compiler takes 25 s; backends without it are compared above
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch's default backend, inductor, needs a C++ compiler")
 def test_the_default_backend_gives_the_same_numbers():
@@ -110,7 +101,9 @@ def test_the_default_backend_gives_the_same_numbers():
     attention = MVPAttention(8, 1, causal=False, window=1, impl="separable")
     codebooks = torch.randn(5, 8), torch.randn(5, 8)
     with torch._inductor.config.patch(compile_threads=1):
-        compare(attention, torch.compile(attention, fullgraph=True), torch.randn(1, 3, 5, 8), *codebooks)
+        x = torch.randn(1, 3, 5, 8, requires_grad=True)
+        compiled = torch.compile(attention, fullgraph=True)
+        assert_compiled_same(attention, compiled, x, *codebooks, atol=1e-4, rtol=1e-4)
 
 
 # Tracing the backward pass for any size takes half a minute; in small: released rows, in test_compiled_networks.py.
@@ -128,7 +121,8 @@ def test_the_module_is_one_graph_for_all_numbers_of_channels(masked, window):
     graphs = []
     for C in (7, 11, 13) if window is None else (200, 210, 330):
         token_mask = torch.rand(2, 4, C) > 0.2 if masked else None
-        compare(attention, compiled, torch.randn(2, 4, C, 16), *codebooks, token_mask=token_mask)
+        x = torch.randn(2, 4, C, 16, requires_grad=True)
+        assert_compiled_same(attention, compiled, x, *codebooks, atol=1e-4, rtol=1e-4, token_mask=token_mask)
         graphs.append(backend.frame_count)
     assert graphs[1] == graphs[2], graphs
 

@@ -60,13 +60,11 @@ def _network(options: dict[str, Any], channels: int) -> tuple[ForecastingNetwork
     steps = config.lookback + config.horizon
     inputs = {
         "positions": torch.randn(channels, config.position_size),
-        "phase": torch.zeros(2, dtype=torch.long),
+        "phase": torch.zeros(2 if config.cycle_length else 0, dtype=torch.long),
         "future": torch.randn(2, steps, channels, config.feature_sizes.future),
         "historic": torch.randn(2, config.lookback, channels, config.feature_sizes.historic),
         "static": torch.randn(channels, config.feature_sizes.static),
     }
-    if config.cycle_length is None:
-        del inputs["phase"]
     inputs = {name: tensor for name, tensor in inputs.items() if tensor.numel()}
     return ForecastingNetwork(config), torch.randn(2, config.lookback, channels), inputs
 

@@ -1,12 +1,13 @@
 """What impl="sdpa" alone has to keep: its error in 16 bits as on a GPU, what it refuses, one graph, no mask."""
 
+import random
 from typing import Any
 
 import pytest
 import torch
-from harness.attention.accuracy import LIMITS, beyond_limits, error_ratios
+from harness.attention.accuracy import LIMITS, beyond_limits, error_ratios, options
 from harness.attention.peers import Case as Size
-from support.attention_checks import Case, assert_equals_reference
+from support.attention_checks import Case, assert_compiled_same, assert_equals_reference
 from torch import Tensor
 
 from mvpa_ts import mvpa_attention
@@ -22,11 +23,17 @@ class Shifted(Size):
         return tensors
 
 
-SIZES = [
-    Size(13, 19, batch=3, heads=4, kv_heads=4, head_dim=32, window=3),
-    Size(20, 13, batch=2, heads=2, kv_heads=1, head_dim=64, window=30, dense_last_segment=False),
-    Shifted(12, 21, batch=4, heads=4, kv_heads=2, head_dim=64),
-]
+def drawn(seed: int, least: int, most: int) -> tuple[Size, str, torch.dtype]:
+    """A size of so many segments and channels, a variant of the options, and a precision."""
+    draw = random.Random(seed)
+    kind, window = (Shifted if seed % 2 else Size), draw.choice([0, 2, 30])
+    size = kind(draw.randint(least, most), draw.randint(least, most), 1, draw.choice([2, 4]), 2, 64, window)
+    variant = draw.choice(["plain", "channels masked, dropout", "tokens masked"])
+    return size, variant, draw.choice([torch.bfloat16, torch.float16])
+
+
+FEW_AND_MORE = [drawn(seed, *sizes) for seed, sizes in enumerate([*4 * [(2, 22)], *6 * [(23, 27)]])]
+FEW_AND_MORE += [(Size(66, 8, 1, 2, 1, 64, 2, dense_last_segment=False), "plain", torch.bfloat16)]
 
 
 class Fused(torch.autograd.Function):
@@ -50,34 +57,48 @@ class Fused(torch.autograd.Function):
         return *(x.to(dtype) for x in gradients), None
 
 
-@pytest.mark.parametrize("split", [True, False], ids=["two parts", "rounded once"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_error_in_16_bits_with_and_without_a_second_part(size, dtype, split, monkeypatch):
-    """The rounded output once made up to 1.8 times the standard's error, and 13 times with a part in common."""
-    monkeypatch.setattr(sdpa, "_precision", lambda query: query.dtype)
-    monkeypatch.setattr(sdpa, "scaled_dot_product_attention", lambda *x, scale: Fused.apply(*x, scale))
-    monkeypatch.setattr(sdpa, "SPLIT", split)
-    options = {"window": size.window, "dense_last_segment": size.dense_last_segment}
-    ratios = error_ratios(size, "sdpa", torch.device("cpu"), dtype, options)
-    assert bool(beyond_limits(ratios, dtype)) != split, ratios
-    assert not split or ratios["output"] < 1.01
+def on_a_gpu(patch: pytest.MonkeyPatch, size: Size, variant: str, dtype: torch.dtype) -> dict[str, float]:
+    """Errors over the standard's, where torch's attention is that of a GPU."""
+    patch.setattr(sdpa, "_FLOAT32_ON", ())
+    patch.setattr(sdpa, "scaled_dot_product_attention", lambda *x, scale: Fused.apply(*x, scale))
+    device = torch.device("cpu")
+    return error_ratios(size, "sdpa", device, dtype, options(size, variant, device))
+
+
+@pytest.mark.parametrize(("size", "variant", "dtype"), FEW_AND_MORE, ids=str)
+def test_error_in_16_bits(size, variant, dtype, monkeypatch):
+    """Few keys, dropout and values with a part in common once made 1.6 to 13 times the standard's error."""
+    ratios = on_a_gpu(monkeypatch, size, variant, dtype)
+    assert not beyond_limits(ratios, dtype), ratios
+    assert ratios["output"] < (1.01 if variant == "plain" else 1.3)
+    for name in ("FEW_KEYS", "FEW_NEAR", "SPLIT"):
+        monkeypatch.setattr(sdpa, name, 0)
+    assert beyond_limits(on_a_gpu(monkeypatch, size, variant, dtype), dtype)
     assert LIMITS["bfloat16"] == LIMITS["float16"] == 1.5
 
 
-def test_widths_are_those_of_the_document():
+def test_autocast_takes_its_precision(monkeypatch):
+    """It once was asked for where it is switched off."""
+    seen = []
+    monkeypatch.setattr(sdpa, "_FLOAT32_ON", ())
+    monkeypatch.setattr(sdpa, "scaled_dot_product_attention", lambda x, *_, scale: seen.append(x.dtype) or x[..., :8])
+    with torch.autocast("cpu", torch.bfloat16):
+        mvpa_attention(*Case((30, 20), batch=1).inputs(torch.float32), impl="sdpa")
+    assert seen == [torch.bfloat16]
+
+
+def test_widths_are_those_of_the_document(monkeypatch):
     """At T = C = 50 plain float32 has d + T + C and one column of offsets, and a window one more T."""
     widths = []
 
     def record(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         widths.append((query.shape[-1], key.shape[2] // query.shape[2]))
-        return Fused.apply(query, key, value, scale)
+        return query[..., : value.shape[-1]]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sdpa, "scaled_dot_product_attention", record)
-        for window in (None, 10):
-            inputs = Case((50, 50), batch=1, kv_heads=1, head_dim=64).inputs(torch.float32)
-            mvpa_attention(*(x.detach() for x in inputs), window=window, impl="sdpa")
+    monkeypatch.setattr(sdpa, "scaled_dot_product_attention", record)
+    inputs = Case((50, 50), batch=1, kv_heads=1, head_dim=64).inputs(torch.float32)
+    for window in (None, 10):
+        mvpa_attention(*inputs, window=window, impl="sdpa")
     assert widths == [(168, 1), (216, 2)]
 
 
@@ -117,14 +138,10 @@ def test_one_graph_for_training_and_export(case, half, monkeypatch):
         def forward(self, *tensors: Tensor) -> Tensor:
             return mvpa_attention(*tensors, impl="sdpa", **options)
 
-    expected = Attention()(*inputs)
     torch._dynamo.reset()
-    compiled = torch.compile(Attention(), backend="aot_eager", fullgraph=True)(*inputs)
-    torch.testing.assert_close(compiled, expected)
-    differentiable = [x for x in inputs if torch.autograd.grad(expected.sum(), x, retain_graph=True)[0] is not None]
-    gradients = (torch.autograd.grad(x.square().sum(), differentiable) for x in (compiled, expected))
-    torch.testing.assert_close(*gradients)
+    compiled = torch.compile(Attention(), backend="aot_eager", fullgraph=True)
+    assert_compiled_same(Attention(), compiled, *inputs, atol=1e-5, rtol=1.3e-6)
     if not options.get("dropout"):
         detached = tuple(x.detach() for x in inputs)
         exported = torch.export.export(Attention(), detached).module()(*detached)
-        torch.testing.assert_close(exported, expected)
+        torch.testing.assert_close(exported, Attention()(*inputs))

@@ -2,13 +2,13 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -216,6 +216,19 @@ def assert_equals_reference(
     """Output and every gradient, against the reference in float64."""
     actual = {name: x.double() for name, x in case.evaluate(impl, dtype).items()}
     torch.testing.assert_close(actual, case.evaluate("reference"), atol=atol, rtol=rtol)
+
+
+def assert_compiled_same(
+    module: nn.Module, compiled: Callable[..., Tensor], *tensors: Tensor, atol: float, rtol: float, **options: Any
+) -> None:
+    """Outputs and gradients; the compiled one first, as by a user, before an eager call leaves anything."""
+    leaves, results = [x for x in (*tensors, *module.parameters()) if x.requires_grad], []
+    for call in (compiled, module):
+        torch.manual_seed(1)  # of dropout
+        output = call(*tensors, **options)
+        gradients = torch.autograd.grad(output.square().sum(), leaves, allow_unused=True)
+        results.append([output.detach(), *(gradient for gradient in gradients if gradient is not None)])
+    torch.testing.assert_close(*results, atol=atol, rtol=rtol)
 
 
 def assert_masked_nan_reaches_nothing(
