@@ -60,11 +60,9 @@ def measure(number: int) -> list[dict[str, Any]]:
     """Rates before and after, the promise and the seizures found, by each detector."""
     subject = f"C{number}"
     training, test = (recording_of(subject, session, 3600.0, 4) for session in (0, 1))
-    scorers = {
-        "line length": line_length(training),
-        "regression": regression(training, features_of),
-        "regression that reads what travels": regression(training, features_and_travel),
-    }
+    features = {"regression": features_of, "regression that reads what travels": features_and_travel}
+    scorers = {name: regression(training, read) for name, read in features.items()}
+    scorers["line length"] = line_length(training)
     days = recording_of(subject, 2, 86400.0 * DAYS, 0)
     starts = 1800.0 * np.random.default_rng([SEED, number]).permutation(DAYS * 48)[: HALF_HOURS + FURTHER]
     stretches = [signal_of(days, start, start + 1800.0) for start in starts]
