@@ -35,23 +35,23 @@ _HALF = 2
 _OFFSET_SCALES = (1.0, 1.25, 1.5, 1.75)
 
 
-def sdpa_attention(p: Problem) -> tuple[Tensor, Any]:
+def sdpa_attention(problem: Problem) -> tuple[Tensor, Any]:
     """Evaluate equation (1) of docs/attention.md by one call of torch's attention; returns [B, T, C, H, d] and None."""
-    T, C, _, d = p.query.shape[1:]
-    dtype = autocast_dtype(p.query) or p.query.dtype
-    few = T * C <= FEW_KEYS or (T if p.window is None else p.window + 1) * C < FEW_NEAR
-    if p.query.device.type in _FLOAT32_ON or few:
-        dtype = torch.promote_types(p.query.dtype, torch.float32)
-    with torch.autocast(p.query.device.type, enabled=False):
-        query, key, value, centre = longer_heads(p, dtype)
+    T, C, _, d = problem.query.shape[1:]
+    dtype = autocast_dtype(problem.query) or problem.query.dtype
+    few = T * C <= FEW_KEYS or (T if problem.window is None else problem.window + 1) * C < FEW_NEAR
+    if problem.query.device.type in _FLOAT32_ON or few:
+        dtype = torch.promote_types(problem.query.dtype, torch.float32)
+    with torch.autocast(problem.query.device.type, enabled=False):
+        query, key, value, centre = longer_heads(problem, dtype)
         width = value.shape[-1]
         value = pad(value, (0, _value_width(query, width) - width))
         output = scaled_dot_product_attention(query, key, value, scale=d**-0.5)[..., :width]
         if centre is not None:
             output = rearrange(output, "b k n (parts d) -> parts b k n d", d=d).sum(0) + centre
-    output = rearrange(output.to(p.query.dtype), "b k (g t c) d -> b t c (k g) d", t=T, c=C)
+    output = rearrange(output.to(problem.query.dtype), "b k (g t c) d -> b t c (k g) d", t=T, c=C)
     # A real query has at least its own token as a key, so only the others have to be cleared.
-    return (output if p.all_real else output.masked_fill(~p.real[..., None, None], 0.0)), None
+    return (output if problem.all_real else output.masked_fill(~problem.real[..., None, None], 0.0)), None
 
 
 def _value_width(query: Tensor, width: int) -> int:
