@@ -90,7 +90,8 @@ ABLATIONS = (
     ),
 )
 SEEDS = (0, 1, 2)
-BASELINE_NAMES = tuple(map(short_name, (*BASELINES, SPREAD)))  # nothing about them depends on a seed
+BY_HAND = f"logistic regression, {FEWER} channels chosen by hand"
+BASELINE_NAMES = tuple(map(short_name, (*BASELINES, BY_HAND, SPREAD)))  # nothing about them depends on a seed
 RULES: tuple[Literal["szcore", "paper"], ...] = ("szcore", "paper")
 """Post-processing and scoring; each has a threshold of its own."""
 COHORT_SEED, CHANNELS, RATE = 51, (8, 12), 256.0
@@ -129,11 +130,17 @@ def main() -> None:
         folder = output if quick else results_folder("detection")
     elif quick:
         rules = RULES[:1]
-    baselines = (*INSTALLED, SPREAD)
+    baselines = (*INSTALLED, *([BY_HAND] if arguments.ablations else []), SPREAD)
     chosen = {short_name(name): name for name in baselines} | {model.name: model for model in models}
 
     def measure(name: str, rules: RuleName, seed: int) -> dict[str, Any]:
         pipeline = Pipeline(cohort, replace(effort, rules=rules), output, seed)
+        if chosen[name] == BY_HAND:
+            groups = {"finetuning": cohort.groups["finetuning"]}
+            for group in ("calibration", "unseen"):
+                groups[group] = [each.pick(cohort.manual[each.subject_name]) for each in cohort.groups[group]]
+            pipeline.cohort = replace(cohort, groups=groups)
+            return pipeline.baseline("logistic regression")[0] | {"configuration": name, "row": BY_HAND}
         if isinstance(chosen[name], str):
             return pipeline.baseline(chosen[name])[0]
         row, scored = pipeline.run(chosen[name])
