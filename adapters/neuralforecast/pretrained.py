@@ -48,12 +48,12 @@ class PretrainedMVPA(PanelModel):
     base : str, default "base"
         "base" or "small", which the package holds, or a folder with another one.
     ordered : bool, default False
-        Whether series that are neighbours by name (or by `channel_order`) belong together, as sensors along a line do.
+        Whether series that are neighbours by name belong together, as sensors along a line do.
     season : int, optional
         Steps of a season to try beside the seasons that the forecaster finds; 0 for none. None takes the season of the
         host's `freq`: 168 for hours, 288 for five minutes, 12 for months.
     channel_order : list or "correlation", optional
-        As in `MVPA`.
+        As in `MVPA`: neighbours in this order belong together. Not read beside `hist_exog_list`.
     channel_positions : dict or table, optional
         Where each series lies, as in `MVPA`: one coordinate for places on a line, two or three for places in space.
         The forecaster then reads the series near each other as neighbours, without any training.
@@ -164,7 +164,7 @@ class PretrainedMVPA(PanelModel):
         view = self.view(windows_batch["insample_y"].shape[-1], windows_batch["insample_y"].device)
         x, observed, historic, future = inputs_of(windows_batch, view.order)
         positions = view.inputs.get("positions")
-        if positions is None and self.ordered:
+        if positions is None and (self.ordered or (self._book.order is not None and not self.hist_exog_list)):
             positions = torch.arange(x.shape[-1], device=x.device)[:, None].float()
         categories = [name for name in self.futr_cat_exog_list for _ in range(self._cat_emb_dim(name))]
         quantiles = forecast_quantiles(
