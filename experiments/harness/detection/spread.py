@@ -36,10 +36,12 @@ def spread_scores(segments: Segments) -> npt.NDArray[np.float64]:
     return travelling(scipy_signal.decimate(signal, 4, axis=1), RATE, segments.num_segments)
 
 
-def travelling(signal: npt.NDArray[np.float64], rate: int, count: int) -> npt.NDArray[np.float64]:
-    """Largest lagged correlation of two channels around each of so many segments of a signal [C, N]."""
-    segment, window = SEGMENT_SECONDS * rate, WINDOW_SECONDS * rate
-    lags = slice(*(int(lag * rate) for lag in LAG_SECONDS))
+def travelling(
+    signal: npt.NDArray[np.float64], rate: int, count: int, seconds: int = WINDOW_SECONDS
+) -> npt.NDArray[np.float64]:
+    """Largest lagged correlation of two channels, over so long around each of so many segments of a signal [C, N]."""
+    segment, window = SEGMENT_SECONDS * rate, seconds * rate
+    lags = slice(*(int(min(lag, seconds / 2) * rate) for lag in LAG_SECONDS))
     x = np.diff(signal, axis=1, prepend=0.0)
     x = scipy_signal.sosfiltfilt(scipy_signal.butter(2, 3.0, "highpass", fs=rate, output="sos"), x, axis=1)
     first, second = np.array([*itertools.combinations(range(len(x)), 2)]).T
