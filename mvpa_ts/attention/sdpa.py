@@ -22,7 +22,7 @@ from mvpa_ts.attention.problem import INPUTS, Problem, autocast_dtype
 # once, they made errors of up to 1.8 times those of logits in float32 (tests/attention/test_sdpa.py holds 1.5).
 SPLIT = True
 # Of few keys, or few with content, one takes most of the weight, and gradients, which a fused kernel takes from its
-# rounded output, had up to 2.5 times the error. float32 costs little at such sizes.
+# rounded output, had up to 2.5 times the error. What float32 costs there on a GPU is not measured.
 FEW_KEYS, FEW_NEAR = 512, 32
 # On a CPU torch's kernels add numbers of 16 bits up in 16 bits.
 _FLOAT32_ON = ("cpu",)
