@@ -66,7 +66,7 @@ PRETRAINED = changed("pretrained", "pretrained", pretraining="pretraining", prin
 
 
 def on_pretrained(name: str, row: str, printed: str | None = None, **changes: Any) -> Configuration:
-    """The pretrained configuration, tested differently; it is trained once."""
+    """The pretrained configuration, finetuned or tested differently; it is pretrained once."""
     return replace(PRETRAINED, name=name, row=f"{PRETRAINED.row}, {row}", printed=printed, **changes)
 
 
@@ -82,6 +82,9 @@ ABLATIONS = (
         on_pretrained(f"noise-{snr}", f"noise {snr} dB", f"18_patients_{snr}dB", noise=float(snr))
         for snr in (60, 50, 40, 30)
     ),
+    on_pretrained("lora", "LoRA", finetuning="lora"),
+    on_pretrained("head", "head only", finetuning="head"),
+    on_pretrained("full", "all weights", finetuning="full"),
     on_pretrained("6-channels", f"{FEWER} channels by the paper's rule", channels=FEWER),
     on_pretrained("manual", f"{FEWER} channels chosen by hand", "18_patients_small_manual", channels="manual"),
     replace(PRETRAINED, name="small", row="MVPFormer-small, pretrained", size="small", printed="MVPFormer"),

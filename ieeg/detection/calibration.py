@@ -2,8 +2,10 @@
 
 A false alarm is an event, as the rules make it from positive segments. The loudest quiet events come at random: of
 those above the j-th highest the number in T hours is Poisson, so their true rate times T has the Gamma distribution of
-shape j. This holds whatever the scores are, and j is fixed before they are seen, so choosing the threshold from the
-same recordings costs nothing more. It speaks for hours like those that were given: nights promise nothing for days.
+shape j. This holds whatever the scores are, so choosing the threshold from the same recordings costs nothing more.
+Where alarms cluster, as with a gain that drifts, hours tell less: rate and j are divided by how much more than Poisson
+numbers the alarms of half hours vary (quasi-likelihood: McCullagh and Nelder, 1989, section 4.5). It speaks for hours
+like those that were given: nights promise nothing for days.
 """
 
 from __future__ import annotations
@@ -36,6 +38,9 @@ from mvpa_ts.ieeg.recordings.swec_table import identity
 
 # A confidence counts as reached if it rounds to the one that was asked for: 55 hours give 89.9 % for one alarm a day.
 ROUNDING = 0.005
+
+# Alarms that are needed to see whether they cluster, and where: a lower threshold is taken for it.
+CLUSTER_ALARMS, CLUSTER_SECONDS = 10, 1800.0
 
 Scores = tuple[npt.ArrayLike, npt.ArrayLike]
 
@@ -271,15 +276,45 @@ def calibrate_scores(
             + f"{per_day:g} a day needs {length(least * 24 / per_day)}. Give more quiet recordings, a higher rate or a "
             "lower confidence"
         )
-    events = 1
-    while stats.gamma.cdf(expected, events + 1) >= confidence:
-        events += 1
+    clustering, events = 1.0, _too_many(expected, confidence)
+    if events > 1:
+        telling = _highest_with(values, max(events, CLUSTER_ALARMS), rules)
+        clustering = _clustering(values, replace(rules, threshold=telling))
+        events = _too_many(expected / clustering, confidence, 1.0 / clustering)
     threshold = _highest_with(values, events, rules)
     chosen = replace(rules, threshold=threshold)
     if threshold >= 1.0:
         warn("the threshold is 1, which no segment exceeds: quiet segments have a probability of 1")
     alarms = sum(len(probabilities_to_events(p, s, chosen)) for p, s in values)
-    return Calibration(per_day, float(stats.gamma.cdf(expected, events)), hours, alarms, chosen)
+    reached = float(stats.gamma.cdf(expected / clustering, events / clustering))
+    return Calibration(per_day, reached, hours, alarms, chosen)
+
+
+def _too_many(expected: float, confidence: float, each: float = 1.0) -> int:
+    """Alarms, at least one, of which fewer keep the promise; each counts for so much."""
+    events = 1
+    while stats.gamma.cdf(expected, each * (events + 1)) >= confidence:
+        events += 1
+    return events
+
+
+def _clustering(values: Sequence[tuple[Floats, Floats]], rules: EventRules) -> float:
+    """How much more than Poisson numbers the alarms of half hours vary, at least 1.
+
+    Pearson's statistic over the lower quartile of its distribution: from few half hours the ratio is uncertain.
+    """
+    alarms, scored = [], []
+    for p, s in (item for item in values if len(item[1])):
+        bins, span = max(1, round((s[-1] - s[0]) / CLUSTER_SECONDS)), (s[0], s[-1] + SEGMENT_SECONDS)
+        alarms.append(np.histogram([onset for onset, _ in probabilities_to_events(p, s, rules)], bins, span)[0])
+        scored.append(np.histogram(s[~np.isnan(p)], bins, span)[0])
+    number, share = np.concatenate(alarms), np.concatenate(scored)
+    number, share = number[share > 0], share[share > 0]
+    if len(number) < 2 or not number.any():
+        return 1.0
+    expected = number.sum() * share / share.sum()
+    pearson = ((number - expected) ** 2 / expected).sum()
+    return max(1.0, float(pearson / stats.chi2.ppf(0.25, len(number) - 1)))
 
 
 def _highest_with(values: Sequence[tuple[Floats, Floats]], events: int, rules: EventRules) -> float:
