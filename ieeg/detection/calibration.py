@@ -200,8 +200,7 @@ def calibrate(
     # Before the hours of scoring.
     if len(people := sorted({identity(item.subject_name) for item in quiet if item.person_known})) > 1:
         raise ValueError(
-            f"the quiet recordings are of several people, {listed(people)}, and a promise holds for one: "
-            "calibrate for each alone"
+            f"quiet recordings are of several people, {listed(people)}, and a promise holds for one: calibrate for each"
         )
     for item in quiet[1:]:
         first = quiet[0]
@@ -215,7 +214,7 @@ def calibrate(
     if pairs := copies(quiet):
         names = listed(f"{quiet[first].name} and {quiet[second].name}" for first, second in pairs)
         raise ValueError(f"{names} hold the same signal, perhaps in two formats, and would count twice: leave one out")
-    warn_of_unannotated(quiet, "so it counts as quiet")
+    warn_of_unannotated(quiet, "so all of it counts as quiet")
     for recording in quiet:
         if recording.seizures:
             (onset, offset), count = recording.seizures[0], len(recording.seizures)

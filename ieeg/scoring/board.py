@@ -197,7 +197,7 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
     for first, again in copies([named[label] for label in annotated]):
         left_out[annotated[again]] = f"holds the same signal as {annotated[first]}"
     annotated = [label for label in annotated if label not in left_out]
-    warn_of_unannotated(recordings, "so it is left out")
+    warn_of_unannotated(recordings, "so nothing is scored there")
     if not annotated or not detectors:
         raise ValueError(
             f"a board needs a detector and a recording that says whether there is a seizure, got "

@@ -300,7 +300,7 @@ def _summary(
     for measure in MEASURES:
         values = table[measure].to_numpy(np.float64)
         defined = values[~np.isnan(values)]
-        low, high = interval(lambda rows, values=defined: float(values[rows].mean()), len(defined))
+        low, high = interval(_mean_of(defined), len(defined))
         row: dict[str, object] = {
             "group": group,
             "measure": measure,
@@ -315,6 +315,10 @@ def _summary(
             row["pooled_low"], row["pooled_high"] = interval(pooled[measure], len(people))
         rows.append(row)
     return rows
+
+
+def _mean_of(values: npt.NDArray[np.float64]) -> Callable[[npt.NDArray[np.intp]], float]:
+    return lambda rows: float(values[rows].mean())
 
 
 def _shares(group: str, table: pd.DataFrame) -> dict[str, object]:
