@@ -30,14 +30,15 @@ def warn(text: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(text, category, stacklevel=level)
 
 
-def listed(texts: Sequence[str], most: int = 5) -> str:
-    """Texts for a message, the first few of many.
+def listed(items: Iterable[object], most: int = 5) -> str:
+    """Names or texts for a message, the first few of many and the number of the others.
 
     Examples
     --------
     >>> listed(["A1", "A2"]), listed(["A1", "A2", "A3"], 2)
     ('A1, A2', 'A1, A2 and 1 more')
     """
+    texts = [*map(str, items)]
     return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if texts[most:] else "")
 
 

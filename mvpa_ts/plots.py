@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mvpa_ts._lazy import library_of
+from mvpa_ts.checks import listed
 from mvpa_ts.forecasting.channel_weights import ChannelWeights
 
 if TYPE_CHECKING:
@@ -69,15 +70,11 @@ def forecast(df: Any, forecast: Any, pred_interval: Any = None, *, series: Itera
     if texts := [name for name in columns if getattr(frames["df"].dtypes[name], "kind", "O") not in "biuf"]:
         raise ValueError(
             f"df must have the columns unique_id, ds and y as neuralforecast has them, or numbers as sktime has them, "
-            f"got {texts[:5]}: rename the columns of both frames"
+            f"got {listed(map(repr, texts))}: rename the columns of both frames"
         )
     read = _of_neuralforecast if panels else _of_sktime
     observed, lines = read(frames["df"], frames["forecast"], pred_interval)
-    names = _chosen(series, lines, "forecast")
-    if strange := [name for name in names if name not in lines or name not in observed]:
-        raise ValueError(f"series must be in df and in forecast, got {strange[:5]}; forecast has {list(lines)[:5]}")
-    # A panel of hundreds would be a wall of stamps; who wants others names them.
-    names = names[:_MOST] if series is None else names
+    names = _chosen(series, forecast=lines, df=observed)
     figure, axes = _figure(len(names), len(lines) if series is None else 0)
     for axis, name in zip(axes, names, strict=True):
         steps, levels = lines[name]
@@ -127,9 +124,7 @@ def anomalies(found: Any, *, series: Iterable[Any] | None = None) -> Figure:
     ['observed', 'expected', 'anomaly', 'anomaly and its source']
     """
     rows = {name: row.sort_values("ds") for name, row in _of_pandas(found).groupby("unique_id", sort=False)}
-    names = _chosen(series, rows, "found")[: _MOST if series is None else None]
-    if strange := [name for name in names if name not in rows]:
-        raise ValueError(f"series must be in found, got {strange[:5]}; found has {list(rows)[:5]}")
+    names = _chosen(series, found=rows)
     figure, axes = _figure(len(names), len(rows) if series is None else 0)
     for axis, name in zip(axes, names, strict=True):
         row = rows[name]
@@ -226,14 +221,19 @@ def _of_pandas(frame: Any) -> Any:
     return pd.DataFrame(frame.to_dict(as_series=False))
 
 
-def _chosen(series: Iterable[Any] | None, given: Iterable[Any], argument: str) -> list[Any]:
-    names = list(given) if series is None else list(series)
+def _chosen(series: Iterable[Any] | None, **tables: dict[Any, Any]) -> list[Any]:
+    argument, given = next(iter(tables.items()))
+    names = list(given if series is None else series)
     # The letters of a text would be looked for as names.
     if isinstance(series, str):
         raise ValueError(f"series must be a list of names, got {series!r}: pass [{series!r}]")
     if not names:
         raise ValueError(f"{argument} and series must hold at least one series, got none")
-    return names
+    if strange := [repr(name) for name in names if not all(name in table for table in tables.values())]:
+        has = listed(map(repr, given))
+        raise ValueError(f"series must be in {' and in '.join(tables)}, got {listed(strange)}; {argument} has {has}")
+    # A panel of hundreds would be a wall of stamps; who wants others names them.
+    return names[: _MOST if series is None else None]
 
 
 def _figure(count: int, available: int = 0) -> tuple[Figure, list[Any]]:

@@ -253,6 +253,9 @@ class PanelModel(HostOverrides):
         panel = self._checked_panel(dataset, val_size + test_size, fitting=True)
         panel.check_count(self.n_series)
         panel.check_dates()
+        # There is nothing to finetune before the first fit.
+        if self._fitted_series is None and self._book.positions is not None:
+            replace(self._book, words=Words()).coordinates(self._names(panel.names, len(panel)))
         panel.warn_of_size(trained=self.max_steps > 0)
         if self.max_steps == 0:  # which only a pretrained model can
             return self._read(panel, val_size, test_size)

@@ -428,7 +428,7 @@ class MVPAForecaster(DictOptions, Pretraining):
         if rows is not None and (missing := index.difference(rows.index)).size:
             raise ValueError(
                 f"X must hold the rows of fh in predict: the forecaster was fitted with columns {self._features}; "
-                f"no row for {list(missing[:3])}"
+                f"{len(missing)} rows are missing, from {missing[0]} to {missing[-1]}"
             )
         y, columns = self._cur_y.loc[: self.cutoff[0]], self._columns
         quantiles = fitted.predict(self._series(y, rows, ahead), self._scaling, columns.channel_inputs)[steps - 1]

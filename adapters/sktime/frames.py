@@ -152,7 +152,6 @@ def check_new_rows(y: Any, X: Any = None, seen: pd.DataFrame | None = None) -> N
         )
     check_same_rows(y, X)
     for argument, table in (("y", y), ("X", X)):
-        check_table(argument, table)
         index = getattr(table, "index", None)
         if not isinstance(index, pd.Index) or isinstance(index, pd.MultiIndex) or not len(index):
             continue
@@ -174,7 +173,9 @@ def check_new_rows(y: Any, X: Any = None, seen: pd.DataFrame | None = None) -> N
 
 
 def check_same_rows(y: Any, X: Any) -> None:
-    """Raise ValueError where X lacks a row of y; the host does not say which table lacks it."""
+    """Raise ValueError for tables that cannot be read, and where X lacks a row of y; the host does not say which."""
+    check_table("y", y)
+    check_table("X", X)
     rows, index = (getattr(table, "index", None) for table in (y, X))
     if isinstance(X, np.ndarray) and isinstance(rows, pd.Index) and rows.nlevels == 1 and rows[:1].tolist() != [0]:
         raise ValueError(
@@ -345,7 +346,7 @@ def steps_ahead(fh: ForecastingHorizon, cutoff: pd.Index, frequency: Any) -> np.
         steps = pd.date_range(cutoff[0], dates.max(), freq=frequency).get_indexer(dates)
         if (steps < 1).any():
             raise ValueError(
-                f"fh must be on the grid of y ({frequency.freqstr}) after {cutoff[0]}, got {list(dates[:3])}"
+                f"fh must be on the grid of y ({frequency.freqstr}) after {cutoff[0]}, got {listed(dates, 3)}"
             )
     check_memory("fh", int(steps.max(initial=0)), _BYTES_AHEAD)
     return steps

@@ -85,8 +85,7 @@ class PanelEstimator(DictOptions):
             if len(names) == len(y) and not names.equals(y.index) and {*names} == {*y.index}:
                 raise ValueError(
                     f"y must have the series in the order of X, which begins with {list(names[:3])}, got "
-                    f"{list(y.index[:3])}: take y.loc[X.index.droplevel(-1).unique()], or y.to_numpy() if its order is "
-                    "right"
+                    f"{list(y.index[:3])}: take y.loc[X.index.droplevel(-1).unique()], or y.to_numpy() if that is meant"
                 )
         return super().fit(X, y)
 

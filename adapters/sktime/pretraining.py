@@ -15,7 +15,7 @@ from sktime.forecasting.base import BaseForecaster, ForecastingHorizon
 
 from mvpa_ts.adapters.options import host_words
 from mvpa_ts.adapters.sktime.columns import Columns, arranged, book_of
-from mvpa_ts.adapters.sktime.frames import check_same_rows, check_table, columns_of, frequency_of, panel_of
+from mvpa_ts.adapters.sktime.frames import check_same_rows, columns_of, frequency_of, panel_of
 from mvpa_ts.adapters.sktime.parameters import check_folder, checked_device, network_config, seed_of, training_of
 from mvpa_ts.adapters.sktime.progress import progress_bar
 from mvpa_ts.adapters.sktime.shipped import ShippedForecaster, check_parameters, side_by_side
@@ -65,8 +65,6 @@ class Pretraining(BaseForecaster):
 
     def fit(self, y: Any, X: Any = None, fh: Any = None) -> Self:
         """Fit to `y` and the columns of `X`, as sktime's forecasters do."""
-        for argument, table in (("y", y), ("X", X)):
-            check_table(argument, table)
         check_same_rows(y, X)
         return super().fit(y, X=X, fh=fh)
 

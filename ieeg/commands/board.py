@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
     files_of = common.recordings_in(options.folders)
     files = [*{file.resolve(): file for files in files_of.values() for file in files}.values()]
     warn_of_shared_names(files)
-    from mvpa_ts.ieeg.scoring.board import ADDED, MERGED, PAGE, board, detectors_at_hand, rate_in_words
+    from mvpa_ts.ieeg.scoring.board import ADDED, PAGE, board, detectors_at_hand, in_words
     from mvpa_ts.ieeg.scoring.cohort import markdown_table
 
     def written() -> int | None:
@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> None:
         warn(f"another run wrote a board into {options.output} since this one began; this one takes its place")
     result.save(options.output)
     print(markdown_table(result.rows))
-    print(f"{MERGED}{rate_in_words(result.rows)}")
+    print(in_words(result.rows))
     for reasons in (result.left_out, result.failures, result.trained):
         for name, reason in reasons.items():
             print(f"{name}: {reason}")

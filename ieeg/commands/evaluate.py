@@ -209,10 +209,10 @@ def _result(folder: Path, references: References, unannotated: str) -> Recording
             if unannotated == "seizure-free":
                 warn(f"{missing}: it is taken as seizure-free")
     else:
-        texts = [text for _, _, text in read_events(table)]
+        texts = sorted({text for _, _, text in read_events(table)})
         if any(is_seizure(text) or is_background(text) for text in texts):
             return read_result(folder, table)
-        missing = f"{table} has no row that says seizure, and none that says bckg; its rows say {sorted({*texts})[:5]}"
+        missing = f"{table} has no row that says seizure or bckg; its rows say {listed(map(repr, texts)) or 'nothing'}"
         if texts and unannotated == "seizure-free":
             warn(f"{missing}: it is taken as seizure-free")
     if unannotated == "error":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mvpa_ts.checks import listed
 from mvpa_ts.files import write_csv, write_text
 from mvpa_ts.ieeg.commands.main import check_model
 from mvpa_ts.ieeg.commands.training_arguments import USAGE, with_named_configs
@@ -97,7 +98,7 @@ def _say_before_training(config: Any, training: Sequence[Recording], validation:
     people = sorted({identity(item.subject_name) for item in (*training, *validation) if item.person_known})
     if config.linear and len(people) > 1:
         print(
-            f"the recordings are of several people, {', '.join(people[:5])}: --config patient makes a detector of one, "
+            f"the recordings are of several people, {listed(people)}: --config patient makes a detector of one, "
             "whose regression and baselines are measured from quiet recordings of this one",
             file=sys.stderr,
         )
@@ -217,11 +218,10 @@ def _stand_beside(data: Any, folder: Path, device: Any, *, linear: bool) -> None
     scores = {ours: [detector.detect_segments(segments).probabilities for segments in validation]}
     for baseline in simple:
         scores[baseline.name] = [np.concatenate([*baseline.probabilities(segments)]) for segments in validation]
-    recordings = [segments.recording for segments in validation]
     comparison = compare_segments(
         np.concatenate([segments.labels() for segments in validation]),
         {name: np.concatenate(arrays) for name, arrays in scores.items()},
-        sum(len(clip_events(recording.seizures or [], recording.duration)) for recording in recordings),
+        sum(len(clip_events(item.recording.seizures or [], item.recording.duration)) for item in validation),
         {ours: detector.threshold},
     )
     print(f"validation beside baselines: {' '.join(comparison.words())}", file=sys.stderr)
@@ -262,8 +262,8 @@ def _add_linear(training: Any, data: Any, model: Path, device: Any) -> None:
         words = f"networks (weight {linear.network:g}) and a regression that withstands drift decide together"
     else:
         words = (
-            f"a regression that withstands drift decides alone; the networks have no weight, because {reason}. So the "
-            "loss, F1 and kappa of networks above are not those of the detector"
+            f"a regression that withstands drift decides alone; the networks have no weight, because {reason}. "
+            "Loss, F1 and kappa of the training are those of the networks, not of the detector"
         )
     print(words, file=sys.stderr)
     save_linear(linear, model)

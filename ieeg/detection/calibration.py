@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from mvpa_ts.checks import check_numbers, warn
+from mvpa_ts.checks import check_numbers, listed, warn
 from mvpa_ts.files import read_config, write_json
 from mvpa_ts.ieeg.constants import SEGMENT_SECONDS, counted, length, readable
 from mvpa_ts.ieeg.detection.detector import Detector
@@ -33,7 +33,7 @@ from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
 from mvpa_ts.ieeg.recordings.channels import plain_names
 from mvpa_ts.ieeg.recordings.copies import copies
 from mvpa_ts.ieeg.recordings.reading import AnyRecording, as_recording
-from mvpa_ts.ieeg.recordings.recording import Recording
+from mvpa_ts.ieeg.recordings.recording import Recording, warn_of_unannotated
 from mvpa_ts.ieeg.recordings.swec_table import identity
 
 # A confidence counts as reached if it rounds to the one that was asked for: 55 hours give 89.9 % for one alarm a day.
@@ -155,16 +155,12 @@ def load_calibration(path: str | Path) -> Calibration:
     if fields.pop("calibration", None) != 1:
         raise ValueError(f"{path} is no calibration: mvpformer calibrate writes one")
     try:
-        own_threshold = fields.get("own_threshold")
-        counts = [fields[name] for name in ("per_day", "confidence", "hours", "alarms")]
-        check_numbers(
-            counts if own_threshold is None else [*counts, own_threshold],
-            None,
-            "per_day, confidence, hours, alarms, own_threshold",
-        )
+        own = [] if fields.get("own_threshold") is None else ["own_threshold"]
+        names = ["per_day", "confidence", "hours", "alarms", *own]
+        check_numbers([fields[name] for name in names], None, ", ".join(names))
         rules: dict[str, Any] = {n: math.inf if v == "none" else v for n, v in fields.pop("rules").items()}
-        names = tuple(map(str, fields.pop("channel_names", ())))
-        return Calibration(rules=EventRules(**rules), channel_names=names, **fields)
+        channels = tuple(map(str, fields.pop("channel_names", ())))
+        return Calibration(rules=EventRules(**rules), channel_names=channels, **fields)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is no calibration: {error}") from error
 
@@ -209,8 +205,7 @@ def calibrate(
     # Before the hours of scoring.
     if len(people := sorted({identity(item.subject_name) for item in quiet if item.person_known})) > 1:
         raise ValueError(
-            f"the quiet recordings are of several people, {', '.join(people[:5])}, and a promise holds for one: "
-            "calibrate for each alone"
+            f"quiet recordings are of several people, {listed(people)}, and a promise holds for one: calibrate for each"
         )
     for item in quiet[1:]:
         first = quiet[0]
@@ -222,8 +217,9 @@ def calibrate(
             )
             break
     if pairs := copies(quiet):
-        names = ", ".join(f"{quiet[first].name} and {quiet[second].name}" for first, second in pairs[:5])
+        names = listed(f"{quiet[first].name} and {quiet[second].name}" for first, second in pairs)
         raise ValueError(f"{names} hold the same signal, perhaps in two formats, and would count twice: leave one out")
+    warn_of_unannotated(quiet, "so all of it counts as quiet")
     for recording in quiet:
         if recording.seizures:
             (onset, offset), count = recording.seizures[0], len(recording.seizures)

@@ -385,8 +385,8 @@ def check_positions(names: Sequence[str], positions: Positions) -> None:
     parts = {plain_name(name) for name in names} | {part for name in names for part in plain_name(name).split("-")}
     if placed and not placed & parts:
         raise ValueError(
-            f"the positions are of other channels: they name {', '.join([*positions][:5])}, the recording has "
-            f"{', '.join([*names][:5])}. Give the table of this recording, or none"
+            f"the positions are of other channels: they name {listed(positions)}, the recording has "
+            f"{listed(names)}. Give the table of this recording, or none"
         )
     if missing := [name for name in names if placed and plain_name(name) not in placed]:
         warn(f"channels are not drawn at their positions, for some have none: {listed(missing)}")

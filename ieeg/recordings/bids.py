@@ -81,12 +81,12 @@ def read_channel_table(path: Path) -> list[Row]:
     states = {row.get("status", "") for row in table} - {""}
     if odd := sorted(state for state in states if state.lower() not in ("good", "bad", "n/a")):
         warn(
-            f"{path}: a status must be good, bad or n/a, got {', '.join(map(repr, odd[:5]))}: such a channel is "
+            f"{path}: a status must be good, bad or n/a, got {listed(map(repr, odd))}: such a channel is "
             "read, unless the file itself calls it bad"
         )
     if odd := sorted(kind for kind in {row["type"] for row in table} if kind.upper() not in _NO_BRAIN | _TYPES.keys()):
         warn_left_out(
-            f"{path}: a type must be SEEG, ECOG, DBS, EEG or another one of BIDS, got {', '.join(map(repr, odd[:5]))}: "
+            f"{path}: a type must be SEEG, ECOG, DBS, EEG or another one of BIDS, got {listed(map(repr, odd))}: "
             "such a channel is left out"
         )
     counts: Counter[str] = Counter()

@@ -263,8 +263,7 @@ def warn_of_codes(
     ]
     if codes:
         warn_left_out(
-            f"{name}: {WORDS_NOT_TAKEN}: {', '.join(codes)}, which {levels} says are some. If they mean some, "
-            f"{NAME_WORDS}"
+            f"{name}: {WORDS_NOT_TAKEN}: {listed(codes)}, which {levels} says are some. If they mean some, {NAME_WORDS}"
         )
 
 

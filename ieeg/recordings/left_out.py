@@ -11,7 +11,7 @@ from warnings import WarningMessage
 import numpy as np
 import numpy.typing as npt
 
-from mvpa_ts.checks import grouped
+from mvpa_ts.checks import grouped, listed
 from mvpa_ts.files import write_text
 from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.recordings.finding import linked_recordings, other_recordings
@@ -74,7 +74,7 @@ def listing(rows: Iterable[Row], table: Path | None = None) -> list[str]:
     names = grouped(((what, why), name) for name, what, why in rows)
     sections: dict[str, list[str]] = {"left out": [], DOUBTED: []}
     for (what, why), of in names.items():
-        shared = ", ".join(of[:3]) + (f", … ({len(of)} in all)" if of[3:] else "")
+        shared = listed(of, 3)
         section, whole = sections[DOUBTED if what == DOUBTED else "left out"], what in ("", DOUBTED)
         # A message that names its recording needs no name before it.
         section.append(f"  {why if of[0] in why else f'{shared}: {why}'}" if whole else f"  {shared}: {what} ({why})")

@@ -110,13 +110,12 @@ def recording_from_raw(
     check_choices(channels, seizure_words, open_seconds)
     kept, dropped = eeg_channels(raw, channels, name)
     if not kept:
-        reasons = "; ".join(f"{channel}: {reason}" for channel, reason in [*dropped.items()][:8])
-        ending = "; …" if len(dropped) > 8 else ""
+        reasons = listed((f"{channel}: {reason}" for channel, reason in dropped.items()), 8)
         say = "name those that are EEG (--channels)"
         # Types are set in MNE or BIDS, and naming the channels would not help there.
         if all(reason.startswith(OTHER_TYPE) for reason in dropped.values()):
             say = f"give those that are EEG the type {', '.join(EEG_TYPES)}, by raw.set_channel_types or channels.tsv"
-        raise ValueError(f"{name} has no EEG channel ({reasons}{ending}): {say}")
+        raise ValueError(f"{name} has no EEG channel ({reasons}): {say}")
     check_rates(raw, kept, name)
     types = raw.get_channel_types()
     scalp = [raw.ch_names[i] for i in kept if types[i] == "eeg"]

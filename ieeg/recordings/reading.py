@@ -186,7 +186,7 @@ def _check_header(path: Path, truncated: str) -> None:
     else:
         headers.check_fif(path)
     if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
-        examples = ", ".join(f"{name} is read as {name}-0, {name}-1" for name in repeated[:3])
+        examples = listed((f"{name} is read as {name}-0, {name}-1" for name in repeated), 3)
         warn(f"{path} has {len(repeated)} channel names more than once: {examples}. The channels cannot be told apart")
 
 

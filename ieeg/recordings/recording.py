@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from numbers import Integral, Real
@@ -435,6 +435,15 @@ def _cut(seizures: Sequence[Interval], duration: float, name: str) -> tuple[Inte
     # A seizure that began before the recording counts from its first sample on.
     cut = sorted((max(float(onset), 0.0), min(float(offset), duration)) for onset, offset in seizures)
     return tuple((onset, offset) for onset, offset in cut if onset < offset)
+
+
+def warn_of_unannotated(recordings: Iterable[Recording], so: str) -> None:
+    """Warn of recordings that do not say whether there is a seizure, of what follows, and of what to add."""
+    if names := [recording.name for recording in recordings if not recording.annotated]:
+        warn(
+            f"{listed(names)}: no annotation says whether there is a seizure, {so}. If there is one, annotate it in "
+            "the file or in the table FILE_events.tsv beside it; else a row with the trial_type bckg says so"
+        )
 
 
 def joined_spans(spans: Sequence[Interval], name: str) -> list[Interval]:

@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.ieeg.recordings import hdf5
 from mvpa_ts.ieeg.recordings.guards import MAX_CHANNELS, damage_is_an_error
 from mvpa_ts.ieeg.recordings.levels import warn_if_implausible
@@ -292,7 +292,7 @@ def _seizures(file: h5py.File, path: Path) -> list[Interval] | None:
     if stored is None:
         # A damaged name would make the seizures vanish without a word.
         if others := sorted(set(file["data"]) - {"ieeg"}):
-            raise ValueError(f"{path} has no {SEIZURES}, and its data holds unknown names {others[:5]}: is it damaged?")
+            raise ValueError(f"{path} has no {SEIZURES}, and its data names {listed(others)}: is it damaged?")
         warn(f"{path} has no {SEIZURES}, so its seizures are unknown")
         return None
     columns: dict[str, Any] = {}

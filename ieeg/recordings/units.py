@@ -89,13 +89,13 @@ def microvolt_scales(
         warn(f"{name}: channels in {other_units} are read as {unit}, as unit (--unit) says")
     if unknown and unit is None and units is not None:
         raise ValueError(
-            f"{name}: unknown unit {said} of channels {unknown[:5]}: name it, --unit µV in a command or "
+            f"{name}: unknown unit {said} of channels {listed(unknown)}: name it, --unit µV in a command or "
             "unit='µV' in Python; or leave them out (--channels) if they are no voltage"
         )
     # A unit from the caller is for files that state none. Where it contradicts the file, one is wrong by 1000.
     if unit is not None and not unknown and (other := [c for c in unit_scales if unit_scales[c] != microvolts(unit)]):
         raise ValueError(
-            f"{name}: got unit={unit!r}, but the file states {stated[other[0]]} for {other[:5]}: "
+            f"{name}: got unit={unit!r}, but the file states {stated[other[0]]} for {listed(other)}: "
             "leave unit out (--unit in a command); it is for channels without a known unit"
         )
     return scale
@@ -114,8 +114,8 @@ def _check_joined(raw: mne.io.BaseRaw, channels: Sequence[str], name: str) -> No
                 made[channel].add(scale / factors[channel])
     if wrong := [channel for channel, scales in made.items() if len(scales) > 1]:
         raise ValueError(
-            f"{name}: the files that were joined state units of {', '.join(wrong[:5])} of which MNE takes some, such "
-            f"as nV, for volts: take {', '.join(os.path.basename(file) for file in files[:3])}, … one by one"
+            f"{name}: the files that were joined state units of {listed(wrong)} of which MNE takes some, such "
+            f"as nV, for volts: take {listed(map(os.path.basename, files), 3)} one by one"
         )
 
 

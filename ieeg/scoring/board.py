@@ -19,13 +19,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from mvpa_ts.files import replaced_together, write_csv
-from mvpa_ts.ieeg.constants import BRAINMAZE, DEMO, LINE_LENGTH
+from mvpa_ts.ieeg.constants import BRAINMAZE, DEMO, LINE_LENGTH, counted
 from mvpa_ts.ieeg.detection.baselines import Baseline, BaselineDetector, brainmaze_installed
 from mvpa_ts.ieeg.detection.detector import Detector
 from mvpa_ts.ieeg.detection.report import render
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.recordings.copies import copies
-from mvpa_ts.ieeg.recordings.recording import Recording
+from mvpa_ts.ieeg.recordings.recording import Recording, warn_of_unannotated
 from mvpa_ts.ieeg.scoring.comparison import ranking
 from mvpa_ts.ieeg.scoring.results import RecordingResult, SubjectResult
 from mvpa_ts.ieeg.scoring.scores import Scores
@@ -33,6 +33,8 @@ from mvpa_ts.ieeg.scoring.scores import Scores
 ScoreFunction = Callable[[Recording, npt.NDArray[np.float64]], npt.ArrayLike]
 
 BOARD, PAGE = "board.csv", "board.html"
+# Column of the share of the time without a seizure that events cover, and the share beyond which a row stands last.
+ALARMED, MOST_ALARMED = "quiet time alarmed", 0.5
 MERGED = (
     "SzCORE: events less than 90 s apart are one, those over 5 min are split; a seizure is found if an event overlaps "
     "the time from 30 s before it to 60 s after it."
@@ -126,7 +128,7 @@ class Board:
     Attributes
     ----------
     rows : DataFrame
-        One row a detector, the best F1 of events first.
+        One row a detector, the best F1 of events first; those that alarm over most of the quiet time last.
     left_out : mapping of recording to reason
     failures : mapping of "detector: recording" to error
     trained : mapping of detector to text
@@ -146,7 +148,7 @@ class Board:
         shown = self.rows.map(lambda value: f"{value:.3f}" if isinstance(value, float) else str(value))
         cells = shown.replace("nan", "–").to_numpy().tolist()
         facts = {
-            "Events": MERGED + rate_in_words(self.rows),
+            "Events": in_words(self.rows),
             "Segments": "of 5 s; AUROC and AUPRC of the probabilities",
             "Left out": "; ".join(f"{name}: {why}" for name, why in self.left_out.items()) or "no recording",
             "Trained": "; ".join(f"{name} {reason}" for name, reason in self.trained.items())
@@ -160,19 +162,20 @@ class Board:
             page.write_text(html, encoding="utf-8")
 
 
-def rate_in_words(rows: pd.DataFrame) -> str:
-    """What false events a day come from where there was less than a day; empty otherwise.
+def in_words(rows: pd.DataFrame) -> str:
+    """How events are counted, from how much time if that is less than a day, and which detectors hardly ever stop.
 
     Examples
     --------
-    >>> rate_in_words(pd.DataFrame({"hours": [0.1, 0.1]}))
-    ' False events a day are counted from 6 minutes.'
-    >>> rate_in_words(pd.DataFrame({"hours": [30.0]}))
-    ''
+    >>> rows = pd.DataFrame({"detector": ["mine", "other"], "hours": [0.1, 0.1], ALARMED: [0.2, 0.9]})
+    >>> in_words(rows).removeprefix(MERGED)
+    ' False events a day are counted from 6 minutes. Last, for alarms over most of the quiet time: other.'
     """
     hours = float(rows["hours"].max())
-    counted = f"{hours:.1f} hours" if hours >= 2 else f"{60 * hours:.0f} minutes"
-    return f" False events a day are counted from {counted}." if hours < 24 else ""
+    minutes = f"{hours:.1f} hours" if hours >= 2 else f"{60 * hours:.0f} minutes"
+    words = MERGED + (f" False events a day are counted from {minutes}." if hours < 24 else "")
+    always = rows.loc[rows[ALARMED] > MOST_ALARMED, "detector"]
+    return words + (f" Last, for alarms over most of the quiet time: {', '.join(always)}." if len(always) else "")
 
 
 def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) -> Board:
@@ -194,10 +197,11 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
     for first, again in copies([named[label] for label in annotated]):
         left_out[annotated[again]] = f"holds the same signal as {annotated[first]}"
     annotated = [label for label in annotated if label not in left_out]
+    warn_of_unannotated(recordings, "so nothing is scored there")
     if not annotated or not detectors:
         raise ValueError(
-            f"a board needs a detector and a recording that states its seizures, or that there are none; of "
-            f"{len(recordings)} recordings {len(annotated)} do, and there are {len(detectors)} detectors"
+            f"a board needs a detector and a recording that says whether there is a seizure, got "
+            f"{counted(len(detectors), 'detector')} and {counted(len(annotated), 'such recording')}"
         )
     failures: dict[str, str] = {}
     trained: dict[str, str] = {}
@@ -224,7 +228,9 @@ def board(recordings: Sequence[Recording], detectors: Mapping[str, Detector]) ->
         said = [f"on {', '.join(taught)}, whose scores do not show how good it is"] if taught else []
         said += [f"on other recordings of the subjects of {', '.join(others)}"] if others else []
         trained |= {name: f"was trained {', and '.join(said)}"} if said else {}
-    frame = pd.DataFrame(rows).sort_values(["event F1", "AUROC"], ascending=False, kind="stable", ignore_index=True)
+    # An event that never ends finds each seizure, and over few recordings it is hardly ever false.
+    frame = pd.DataFrame(rows).sort_values(["event F1", "second F1", "AUROC"], ascending=False)
+    frame = frame.sort_values(ALARMED, key=lambda shares: shares > MOST_ALARMED, kind="stable", ignore_index=True)
     notes = dict.fromkeys(note for label in annotated for note in (*named[label].left_out, *named[label].notes))
     return Board(frame, left_out, failures, trained, [*notes])
 
@@ -239,6 +245,7 @@ def _row(name: str, events: Scores, seconds: Scores, auroc: float, auprc: float)
         "second sensitivity": round(seconds.sensitivity, 4),
         "second precision": round(seconds.precision, 4),
         "second F1": round(seconds.f1, 4),
+        ALARMED: round(1 - seconds.specificity, 4),
         "AUROC": round(auroc, 4),
         "AUPRC": round(auprc, 4),
         "hours": round(events.hours, 3),

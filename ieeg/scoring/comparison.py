@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.special import logit
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.events import Flags, Floats, Integers
 from mvpa_ts.ieeg.recordings.copies import same
@@ -135,7 +135,7 @@ def warn_of_copies(results: Sequence[tuple[str, Floats]]) -> None:
         if len(logits) >= 12:  # of a minute or less, chance could make two alike; the last may be padded in a copy
             vectors += [(None, index, logits[:count]) for count in (len(logits), len(logits) - 1)]
     if pairs := same(vectors):
-        names = ", ".join(f"{results[first][0]} and {results[second][0]}" for first, second in pairs[:5])
+        names = listed(f"{results[first][0]} and {results[second][0]}" for first, second in pairs)
         warn(
             f"{names} have the same probabilities: if they are copies, such as one recording in two formats, they "
             "count twice. Leave one out"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mvpa_ts.checks import check_switches
+from mvpa_ts.checks import check_switches, listed
 from mvpa_ts.files import write_bytes
 from mvpa_ts.ieeg.constants import readable
 from mvpa_ts.ieeg.preprocessing.settings import Preprocessing
@@ -137,7 +137,7 @@ def check_replaceable(target: Path) -> None:
         others = sorted(path.name for path in target.iterdir() if not (written.fullmatch(path.name) and path.is_file()))
     if others:
         raise FileExistsError(
-            f"{target} holds more than a recording of the SWEC layout ({', '.join(others[:3])}) and is not replaced: "
+            f"{target} holds more than a recording of the SWEC layout ({listed(others, 3)}) and is not replaced: "
             "move that away, or write elsewhere"
         )
 

@@ -17,7 +17,7 @@ from mvpa_ts.ieeg.constants import counted
 from mvpa_ts.ieeg.model.seen_subjects import recording_hash
 from mvpa_ts.ieeg.preprocessing.segments import Segments
 from mvpa_ts.ieeg.preprocessing.selection import with_channels
-from mvpa_ts.ieeg.recordings.recording import Recording
+from mvpa_ts.ieeg.recordings.recording import Recording, warn_of_unannotated
 from mvpa_ts.ieeg.recordings.subjects import subject_of_each
 from mvpa_ts.ieeg.recordings.swec_table import identity, warn_of_missing_subjects
 from mvpa_ts.ieeg.training import division
@@ -325,8 +325,7 @@ class RecordingDataModule(pl.LightningDataModule):
         ours, theirs = (self._settings(), state_dict["settings"]) if continued else ({}, {})
         if different := [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]:
             changes = [f"{name}: {theirs.get(name)!r} there, {ours.get(name)!r} here" for name in different]
-            ending = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
-            raise ValueError(f"the checkpoint belongs to a run on other data ({'; '.join(changes[:5])}{ending})")
+            raise ValueError(f"the checkpoint belongs to a run on other data ({listed(changes)})")
         self._state = dict(state_dict)
 
     def _settings(self) -> dict[str, Any]:
@@ -377,12 +376,7 @@ class SeizureDataModule(RecordingDataModule):
         datasets = [dataset for dataset in (self.training, self.validation) if dataset is not None]
         recordings = [item.recording for dataset in datasets for item in dataset.segments]
         # An unlabelled seizure would teach the model that it is none.
-        if silent := [item.name for item in recordings if not item.annotated]:
-            warn(
-                f"{listed(silent)}: no annotation says whether there is a "
-                "seizure, so there is none for the training. If there is one, annotate it in the file or in the "
-                "table FILE_events.tsv beside it; else a row with the trial_type bckg says so"
-            )
+        warn_of_unannotated(recordings, "so there is none for the training")
 
     def summary(self) -> str:
         """How much trains and validates, in words.

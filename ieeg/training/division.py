@@ -48,7 +48,7 @@ def check_copies(
     for alike, use in ((across, "train and validate"), ([*{*pairs} - {*across}], "count twice")):
         if not alike:
             continue
-        named = ", ".join(f"{recordings[i].name} and {recordings[j].name}" for i, j in sorted(alike)[:5])
+        named = listed(f"{recordings[i].name} and {recordings[j].name}" for i, j in sorted(alike))
         text = f"the same signal would {use}: {named} are copies, perhaps one file in two formats. Leave one out"
         if alike is across and not allow_duplicates:
             raise ValueError(f"{text}, or set --data.allow_duplicates true (allow_duplicates=True in Python)")
@@ -109,9 +109,9 @@ def check_seizures(recordings: Sequence[Recording]) -> None:
     """Raise a ValueError that says how to annotate, where none of the recordings that train holds a seizure."""
     if any(item.seizures for item in recordings):
         return
-    states = [f"{item.name}: {'none' if item.annotated else 'says nothing of seizures'}" for item in recordings[:10]]
+    states = listed(f"{item.name}: {'none' if item.annotated else 'says nothing of seizures'}" for item in recordings)
     raise ValueError(
-        f"the training recordings hold no annotated seizure ({'; '.join(states)}{'; …' * (len(recordings) > 10)}). "
+        f"the training recordings hold no annotated seizure ({states}). "
         "Annotate the seizures in the files, or in a table beside each file, named as "
         f"{recordings[0].name.removesuffix('_ieeg').removesuffix('_eeg')}_events.tsv, with the columns onset and "
         "duration in seconds and trial_type (seizure)"
@@ -121,7 +121,7 @@ def check_seizures(recordings: Sequence[Recording]) -> None:
 def long_enough(segments: Sequence[Segments], span: int, use: str) -> list[Segments]:
     """Return the recordings that are long enough for one span; warn of the others; raise a ValueError if none is."""
     if short := [item for item in segments if item.num_segments < span]:
-        names = listed([f"{item.recording.name} ({item.num_segments})" for item in short])
+        names = listed(f"{item.recording.name} ({item.num_segments})" for item in short)
         message = f"{use} needs {span} segments of 5 s of a recording; fewer have {names}"
         if len(short) == len(segments):
             raise ValueError(

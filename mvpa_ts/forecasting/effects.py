@@ -74,8 +74,7 @@ def effects_table(
     if isinstance(coverage, bool) or not isinstance(coverage, Real) or not 0.0 < coverage < 1.0:
         raise ValueError(f"coverage must be between 0 and 1, got {coverage!r}")
     for subject, names, numbers in (("y", series, values), ("the covariates", covariates, features)):
-        if (infinite := np.isinf(numbers).reshape(-1, len(names)).any(0)).any():
-            where = listed([*map(str, np.array(names, object)[infinite])])
+        if where := listed(np.array(names, object)[np.isinf(numbers).reshape(-1, len(names)).any(0)]):
             raise ValueError(f"{subject} must hold finite numbers, or NaN where missing, got infinite ones in {where}")
     features = np.broadcast_to(features[:, None] if features.ndim == 2 else features, (*values.shape, len(covariates)))
     outcome, rows, alike, still = Scaling.of(values), [], {}, {}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mvpa_ts.checks import listed
+from mvpa_ts.checks import grouped, listed, warn
 from mvpa_ts.forecasting.channel_order import correlation_order
 
 CORRELATION = "correlation"
@@ -188,17 +188,16 @@ def _checked_positions(positions: Any, words: Words, id_column: str | None) -> d
     if len(shapes) != 1 or rows[0].ndim != 1 or not len(rows[0]):
         got = ", ".join(f"shape {shape} of {name!r}" for shape, name in shapes.items()) or f"no {words.series}"
         raise ValueError(
-            f"channel_positions must hold the same number of coordinates, at least one, for each {words.series}, got "
-            f"{got}"
+            f"channel_positions must hold as many coordinates, at least one, for each {words.series}, got {got}"
         )
-    if len(rows) > 1 and all(np.array_equal(row, rows[0]) for row in rows):
+    places = grouped((tuple(row.tolist()), repr(name)) for name, row in zip(names, rows, strict=True))
+    if len(rows) > 1 and len(places) == 1:
         raise ValueError(f"channel_positions must differ; got the same place for all {words.many}: leave them out")
     for name, row in zip(names, rows, strict=True):
         if not (np.abs(row) < _LARGEST).all():
-            raise ValueError(
-                f"channel_positions must be finite, got {row.tolist()} of {name!r}: coordinates may be up to "
-                f"{_LARGEST:g}"
-            )
+            raise ValueError(f"channel_positions must be finite, up to {_LARGEST:g}, got {row.tolist()} of {name!r}")
+    if alike := [f"{listed(group)} at {list(place)}" for place, group in places.items() if len(group) > 1]:
+        warn(f"channel_positions puts several {words.many} at one place, {listed(alike)}: is one of them mistyped?")
     return {name: row.tolist() for name, row in zip(names, rows, strict=True)}
 
 

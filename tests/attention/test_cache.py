@@ -52,13 +52,10 @@ def test_every_step_is_the_last_row_of_its_context(context, options, masked):
         torch.testing.assert_close(row, whole[0, -1], atol=1e-12, rtol=1e-10)
 
 
-@pytest.mark.parametrize("options", [{"causal": False}, {"channel_distance": "signed"}, {"channel_window": 2}], ids=str)
-def test_what_cannot_stream_is_refused(options):
-    with pytest.raises(ValueError, match="a stream needs causal=True, channel_distance='absolute' and channel_window"):
-        MVPAttention(D, 2, **options).make_cache(torch.zeros(9, D), torch.zeros(9, D), num_channels=3, context=3)
-
-
-def test_a_codebook_too_short_for_the_stream_is_refused():
+def test_what_cannot_stream_is_refused_and_so_is_a_codebook_that_is_too_short():
+    for options in ({"causal": False}, {"channel_distance": "signed"}, {"channel_window": 2}):
+        with pytest.raises(ValueError, match="a stream needs causal=True, channel_distance='absolute' and channel_w"):
+            MVPAttention(D, 2, **options).make_cache(torch.zeros(9, D), torch.zeros(9, D), num_channels=3, context=3)
     with pytest.raises(ValueError, match="time_codebook covers 2 positions, the input has 3"):
         MVPAttention(D, 2).make_cache(torch.zeros(2, D), torch.zeros(9, D), num_channels=3, context=3)
 
@@ -120,15 +117,11 @@ def test_a_mask_that_does_not_fit_the_stream_is_refused(begun, mask, came):
         begun[1].advance(mask)
 
 
-@pytest.mark.parametrize("shape", [(C, D), (4, C, D), (1, C - 1, D), (1, C, D + 1)], ids=str)
-def test_a_step_of_another_shape_is_refused(begun, shape):
+def test_a_step_of_another_shape_or_precision_is_refused(begun):
     attention, cache = begun
-    with pytest.raises(ValueError, match=r"x must be the newest segment of one stream, \[1, C, D\] = \[1, 4, 16\]"):
-        attention.step(torch.zeros(shape, dtype=torch.float64), cache)
-
-
-def test_a_cache_of_another_precision_is_refused(begun):
-    attention, cache = begun
+    for shape in ((C, D), (4, C, D), (1, C - 1, D), (1, C, D + 1)):
+        with pytest.raises(ValueError, match=r"x must be the newest segment of one stream, \[1, C, D\] = \[1, 4, 16\]"):
+            attention.step(torch.zeros(shape, dtype=torch.float64), cache)
     with pytest.raises(ValueError, match=r"the cache holds torch.float64 and the newest segment is torch.float32"):
         attention.float().step(torch.zeros(1, C, D), cache)
 

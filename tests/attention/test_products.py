@@ -54,13 +54,10 @@ def test_a_large_call_is_as_exact_as_float32():
     torch.testing.assert_close(found.double(), exact, atol=2e-5, rtol=2e-5)
 
 
-def test_the_setting_holds_inside_and_not_after(exact):
+def test_the_setting_holds_inside_and_not_after_even_an_error(exact):
     with faster_products(torch.zeros(1), _LEAST_MULTIPLICATIONS):
         assert MATMUL.fp32_precision == ALLOWED
     assert MATMUL.fp32_precision == "none"
-
-
-def test_an_error_puts_the_setting_back(exact):
     with pytest.raises(KeyError), faster_products(torch.zeros(1), _LEAST_MULTIPLICATIONS):
         raise KeyError
 

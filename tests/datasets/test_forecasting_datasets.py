@@ -124,12 +124,9 @@ def test_first_row_is_the_phase_of_a_daily_cycle():
     assert hours.tolist() == (inputs["phase"] % 24).tolist()
 
 
-def test_too_long_a_horizon_names_the_part():
+def test_too_long_a_horizon_names_the_part_and_too_few_rows_are_named():
     with pytest.raises(ValueError, match=r"lookback \(96\) \+ horizon \(2881\) must fit into the validation part"):
         forecasting_windows(frame_of("ETTh1"), "ETTh1", lookback=96, horizon=2881)
-
-
-def test_too_few_rows_are_named():
     with pytest.raises(ValueError, match="ETTh1 needs 14400 rows, frame has 14399"):
         forecasting_windows(make_frame(14399), "ETTh1", lookback=96, horizon=96)
 
@@ -214,11 +211,16 @@ def test_download_goes_to_the_cache_once(server, cache, tmp_path, monkeypatch):
     assert frame["date"].dtype.kind == "M"
 
 
-def test_corrupted_cache_is_replaced(server, cache):
+def test_corrupted_cache_is_replaced_and_without_network_an_error(server, cache, monkeypatch):
     file, _ = server
     corrupted = cache / "ETT-small" / "ETTh1.csv"
     corrupted.parent.mkdir(parents=True)
     corrupted.write_text("date,a\n")
+    nobody = "http://127.0.0.1:1/ETTh1.csv"
+    with monkeypatch.context() as offline:
+        offline.setitem(datasets._FILES, "ETTh1", ("ETT-small/ETTh1.csv", nobody, "0" * 64))
+        with pytest.raises(OSError, match=r"ETTh1 could not be downloaded from http://127.0.0.1:1"):
+            dataset_path("ETTh1")
     assert dataset_path("ETTh1").read_bytes() == file.read_bytes()
 
 
@@ -228,17 +230,6 @@ def test_wrong_download_is_refused(server, cache):
     with pytest.raises(OSError, match=r"ETTh1 could not be downloaded from http.*SHA256"):
         dataset_path("ETTh1")
     assert not (cache / "ETT-small" / "ETTh1.csv").exists()
-
-
-def test_corrupted_cache_without_network_is_an_error(cache, monkeypatch):
-    corrupted = cache / "ETT-small" / "ETTh1.csv"
-    corrupted.parent.mkdir(parents=True)
-    corrupted.write_text("date,a\n")
-    nobody = "http://127.0.0.1:1/ETTh1.csv"
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setitem(datasets._FILES, "ETTh1", ("ETT-small/ETTh1.csv", nobody, "0" * 64))
-    with pytest.raises(OSError, match=r"ETTh1 could not be downloaded from http://127.0.0.1:1"):
-        dataset_path("ETTh1")
 
 
 def test_unknown_name():

@@ -165,7 +165,7 @@ def test_channels_with_vectors_read_features_by_weights_of_their_own(name):
             weight = maps.channel_weight[c if known is None else int(known[c])]
             if known is not None and known[c] < 0:
                 weight = torch.zeros_like(weight)
-            whole = getattr(network, f"{name}_map") + sum(w * own for w, own in zip(weight, maps.maps, strict=True))
+            whole = getattr(network, f"{name}_map") + sum(w * each for w, each in zip(weight, maps.maps, strict=True))
             expected = 0.3 * features[:, :, c].reshape(3, -1) @ whole * location_scale(x, None)[1][:, :, c]
             torch.testing.assert_close(added[:, :, c, 0], expected, rtol=1e-3, atol=1e-3)
     few, alone = x[:, :, :2], features[:, :, :2]

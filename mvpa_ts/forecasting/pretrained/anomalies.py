@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from mvpa_ts.checks import warn
+from mvpa_ts.checks import listed, warn
 from mvpa_ts.forecasting.pretrained.base import LEAST_STEPS, BaseForecaster
 from mvpa_ts.forecasting.pretrained.pretrained import load_base
 from mvpa_ts.forecasting.pretrained.seasons import checked_season
@@ -88,11 +88,10 @@ def detect_anomalies(
         raise ValueError(f"network must be None or a forecaster, such as load_base('small'), got {network!r:.100}")
     table = _table(df)
     values = table.to_numpy()
-    if (infinite := np.isinf(values).any(0)).any():
-        names = [str(name) for name in table.columns[infinite][:5]]
-        raise ValueError(f"df must hold finite numbers, or NaN for missing values; got infinite ones of {names}")
-    if empty := [str(name) for name in table.columns[np.isnan(values).all(0)]]:
-        raise ValueError(f"df must hold a value of each series, got none of {', '.join(empty[:5])}: leave them out")
+    if infinite := listed(table.columns[np.isinf(values).any(0)]):
+        raise ValueError(f"df must hold finite numbers, or NaN for missing values; got infinite ones of {infinite}")
+    if empty := listed(table.columns[np.isnan(values).all(0)]):
+        raise ValueError(f"df must hold a value of each series, got none of {empty}: leave them out")
     # By a power of two, which rounds nothing: squares of 1e-200 and 1e200 would be zero and infinite.
     unit = np.ldexp(1.0, np.frexp(np.nanmax(values / 2, axis=0) - np.nanmin(values / 2, axis=0))[1])
     values = values / unit
@@ -146,6 +145,8 @@ def _table(df: Any) -> Any:
     if long := "unique_id" in df.columns:
         if lacking := sorted({"ds", "y"} - {*df.columns}):
             raise ValueError(f"df must have the columns unique_id, ds and y, got none of {lacking}: rename yours")
+        if others := [name for name in df.columns if name not in ("unique_id", "ds", "y", "available_mask")]:
+            warn(f"df has columns that are not read, beside unique_id, ds and y: {listed(map(repr, others))}")
         if (lost := df[["unique_id", "ds"]].isna().any(axis=1).to_numpy()).any():
             raise ValueError(f"df must have id and date in each row, got none in row {lost.argmax()}: leave it out")
         mask = df.get("available_mask", pd.Series(1, df.index))

@@ -217,12 +217,9 @@ def test_choices_that_differ_within_a_trial_are_named(search):
         search(twice)
 
 
-def test_a_pruner_that_never_prunes_is_named(search):
+def test_a_pruner_that_never_or_always_prunes_is_named(search):
     with pytest.warns(UserWarning, match=r"val_check_steps \(100\) must be below max_steps \(1\) for the pruner"):
         search(fixed, num_samples=1, pruner=optuna.pruners.MedianPruner())
-
-
-def test_a_search_that_is_pruned_altogether_says_so(search):
     config = {**FIXED, "max_steps": 4, "val_check_steps": 1}
     with pytest.raises(ValueError, match=r"\(2 trials, 0 finished\): pruner ended them all; let it begin later"):
         search(lambda trial: config, pruner=optuna.pruners.ThresholdPruner(upper=1e-9))

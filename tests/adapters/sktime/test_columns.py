@@ -99,6 +99,8 @@ class TestPositions:
         ):
             with pytest.raises(ValueError, match=message):
                 fitted(y, channel_positions=positions)
+        with pytest.warns(UserWarning, match=r"puts several columns at one place, 'c0', 'c1' at \[2\.0\]: is one of"):
+            fitted(y, channel_positions={"c0": 2.0, "c1": 2.0, "c2": 0.0})
 
 
 class TestUnseenColumns:

@@ -118,6 +118,8 @@ def test_a_recording_that_states_a_seizure_is_not_quiet():
     recording = simulate_recording("S01", num_channels=2, duration=120.0, num_seizures=1)
     with pytest.raises(ValueError, match="S01_session0 is not quiet: it states 1 seizure, the first from"):
         calibrate(BaselineDetector("line-length"), [recording], 400.0)
+    with pytest.warns(UserWarning, match="^S01_session0: no annotation says .* so all of it counts as quiet"):
+        calibrate(BaselineDetector("line-length"), [recording.with_seizures(None)], 3000.0)
 
 
 def test_two_people_get_no_common_promise():

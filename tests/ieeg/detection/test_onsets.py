@@ -260,8 +260,8 @@ def test_detect_writes_a_table_and_positions_of_other_channels_are_named(tmp_pat
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "where it begins" in page
     assert "Not a diagnosis" in page
-    with pytest.raises(ValueError, match="the positions are of other channels: they name X1, the recording has A1, A2"):
-        detection.save(tmp_path, positions={"X1": (0.0, 0.0, 0.0)})
+    with pytest.raises(ValueError, match="they name X1, X2, X3, X4, X5 and 2 more, the recording has A1, A2, A3, A4"):
+        detection.save(tmp_path, positions={f"X{n}": (0.0, 0.0, 0.0) for n in range(1, 8)})
     with pytest.warns(UserWarning, match="not drawn at their positions, for some have none: A3, A4"):
         detection.save(tmp_path, positions={"A1": (0.0, 0.0, 0.0), "A2": (1.0, 0.0, 0.0)})
     onsets = onset_map(detection.segments, detection.events[0])

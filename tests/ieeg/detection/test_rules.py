@@ -64,11 +64,8 @@ def test_threshold_is_exceeded_not_met():
     assert events_of([0.3, 0.2], "none", threshold=0.25) == [(0.0, 5.0)]
 
 
-def test_unscored_segments_are_negative():
+def test_unscored_segments_are_negative_and_an_overlapping_tail_lengthens_the_event():
     assert events_of([0.9, np.nan, 0.9], "none") == [(0.0, 5.0), (10.0, 15.0)]
-
-
-def test_overlapping_tail_segment_lengthens_the_event():
     assert probabilities_to_events([0.1, 0.9, 0.9], [0.0, 5.0, 7.3], "none") == [(5.0, 12.3)]
 
 

@@ -85,7 +85,7 @@ class TestSwec:
             (lambda f: f["data/seizures"].attrs.create("x", 1) or f.attrs.__setitem__("age", np.zeros(0)), None),
             (with_seizures(offsets=[1.0]), "onsets and offsets"),
             (with_seizures(onsets=None, offsets=[1.0]), "onsets must be an array"),
-            (lambda f: f.move("data/seizures", "data/seizurws"), r"unknown names \['seizurws'\]"),
+            (lambda f: f.move("data/seizures", "data/seizurws"), r"its data names seizurws: is"),
             (with_seizures(np.array([(np.nan, 1.0)], TIMES)), "not a finite number"),
             (with_seizures((10**10,), dtype=TIMES, chunks=(2**20,)), "at most 100000 values"),
             (lambda f: f.__delitem__("info/files") or f.create_group("info/files"), "info/files must be an array"),

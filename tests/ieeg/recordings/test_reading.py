@@ -247,7 +247,7 @@ def test_units_of_brainvision_that_mne_does_not_know(tmp_path):
     path.write_text(header.replace(",µV", ",% O2", 1), encoding="utf-8")
     assert read_recording(path).dropped == {"A1": "type misc, as its unit is '% O2'"}
     path.write_text(header.replace(",µV", ",µVolt"), encoding="utf-8")
-    refused(path, r"rec: unknown unit \['µVolt'\] of channels \['A1', 'A2'\]: name it, --unit")
+    refused(path, r"rec: unknown unit \['µVolt'\] of channels A1, A2: name it, --unit")
     (tmp_path / "rec_channels.tsv").write_text("name\ttype\tunits\nA1\tSEEG\tmV\nA2\tSEEG\tmV\n")
     np.testing.assert_allclose(read_recording(path).read(0, 512), microvolts[:, :512] * 1e3, atol=100)
 

@@ -57,6 +57,13 @@ def test_scores_as_counted_by_hand():
     }
 
 
+def test_a_detector_that_never_stops_leads_no_board():
+    often = detector("often", lambda recording, starts: np.isin(starts, (110, 300, 450, 590)).astype(float))
+    result = board(recordings()[:1], {"always": detector("always", seconds_of(0, 600)), "often": often})
+    assert result.rows[["detector", "event F1"]].values.tolist() == [["often", 0.4], ["always", 0.6667]]
+    assert result.rows["quiet time alarmed"].tolist() == [round(15 / 570, 4), 1.0]
+
+
 def test_a_detector_may_change_the_starts_that_it_is_given():
     def in_samples(recording, starts):
         starts *= recording.sfreq
@@ -92,7 +99,10 @@ def test_a_detector_that_fails_is_listed_and_costs_no_other():
     assert np.isnan(rates[1])  # it gave no alarm, and was never asked
     short = board(recordings()[:1], {"short": detector("short", lambda recording, starts: [0.5])})
     assert "must give 120 probabilities between 0 and 1" in short.failures["short: S01_session0"]
-    with pytest.raises(ValueError, match="of 1 recordings 0 do"):
+    with (
+        pytest.warns(match="^S02_session0: no annotation"),
+        pytest.raises(ValueError, match="got 1 detector and 0 such"),
+    ):
         board(recordings()[2:3], LATE)
 
 
@@ -185,7 +195,7 @@ def test_recordings_of_one_name_and_of_that_of_a_detector_are_all_listed(tmp_pat
     for folder, name, signal in zip(("p1", "p2", "p3"), ("night", "night", "demo"), x, strict=True):
         recording = Recording.from_array(signal, 256.0, ["A1", "A2"], "µV", seizures=[(10, 30)])
         write_edf(recording.with_seizures([(10, 30)] if name == "demo" else None), tmp_path / folder / f"{name}.edf")
-    with pytest.warns(UserWarning, match="count as one subject"):
+    with pytest.warns(UserWarning, match="count as one subject"), pytest.warns(match="^night, night: no annotation"):
         assert main(["board", str(tmp_path), "-o", str(tmp_path / "board")]) == 0
     said = capsys.readouterr().out
     assert "night (recording 1): says nothing of seizures\nnight (recording 2): says nothing of seizures\n" in said

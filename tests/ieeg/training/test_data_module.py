@@ -297,7 +297,7 @@ def test_training_without_a_seizure_says_how_to_annotate():
     quiet = [recording("S0", 0).with_seizures([]), recording("S1", 1).with_seizures(None)]
     data = SeizureDataModule(quiet, validation_recordings=[recording("S2", 2)], context=4, balance="ictal")
     message = (
-        r"^the training recordings hold no annotated seizure \(S0_made_up: none; S1_made_up: says nothing of seizures\)"
+        r"^the training recordings hold no annotated seizure \(S0_made_up: none, S1_made_up: says nothing of seizures\)"
         r"\. Annotate .* S0_made_up_events\.tsv, with the columns onset and duration in seconds and trial_type"
     )
     refuses(data.setup, message)
