@@ -1,7 +1,7 @@
 """Does a calibrated threshold keep its promise, and what does it cost: cheap detectors of the hard cohort.
 
 Of nine quiet days of a subject, ten hours calibrate and 200 others show whether the promise is kept: half hours drawn
-at random, twenty times. A recording with four seizures trains a regression, another with four shows how many are still
+at random, eight times. A recording with four seizures trains a regression, another with four shows how many are still
 found. To be affordable subjects have four channels at 64 Hz, and the regression reads log power of six bands and line
 length, over channels their median and spread, without the gain. Networks are not run: what is checked is the
 threshold, which knows of scores alone.
@@ -38,7 +38,7 @@ from mvpa_ts.ieeg.events import segment_labels
 from mvpa_ts.ieeg.figures import save_figure, styled
 
 SEED, SUBJECTS, CHANNELS, RATE = 542, 200, 4, 64.0
-DAYS, HALF_HOURS, FURTHER, DRAWS = 9, 20, 400, 20
+DAYS, HALF_HOURS, FURTHER, DRAWS = 9, 20, 400, 8
 RATES = (6.0, 24.0, 96.0)
 EDGES = (0.5, 2.0, 4.0, 8.0, 13.0, 20.0, 30.0)
 Floats = npt.NDArray[np.float64]
@@ -171,7 +171,7 @@ def report(rows: pd.DataFrame) -> str:
     return paragraphs(
         f"{rows['subject'].nunique()} simulated subjects of the hard cohort. Thresholds come from ten quiet hours, "
         "events from SzCORE's rules. Kept: 200 further hours have no more alarms than promised; of each subject the "
-        "share of twenty draws of these hours. The last column is the lowest threshold with which ten of the further "
+        "share of eight draws of these hours. The last column is the lowest threshold with which ten of the further "
         "hours keep the promise, which nobody knows before. Looked at once, the first 35 subjects also before clusters "
         "of alarms counted. These and what the last regression reads were tried on 30 subjects of another seed.",
         grid(heads, lines),

@@ -305,12 +305,11 @@ def _clustering(values: Sequence[tuple[Floats, Floats]], rules: EventRules) -> f
         alarms.append(np.histogram([onset for onset, _ in probabilities_to_events(p, s, rules)], bins, span)[0])
         scored.append(np.histogram(s[~np.isnan(p)], bins, span)[0])
     number, share = np.concatenate(alarms), np.concatenate(scored)
-    number, share = number[share > 0], share[share > 0]
-    if len(number) < 2 or not number.any():
-        return 1.0
     expected = number.sum() * share / share.sum()
-    pearson = ((number - expected) ** 2 / expected).sum()
-    return max(1.0, float(pearson / stats.chi2.ppf(0.25, len(number) - 1)))
+    if (some := expected > 0).sum() < 2:
+        return 1.0
+    pearson = ((number - expected)[some] ** 2 / expected[some]).sum()
+    return max(1.0, float(pearson / stats.chi2.ppf(0.25, some.sum() - 1)))
 
 
 def _highest_with(values: Sequence[tuple[Floats, Floats]], events: int, rules: EventRules) -> float:
