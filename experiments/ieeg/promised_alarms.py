@@ -181,7 +181,7 @@ def report(rows: pd.DataFrame) -> str:
 
 @styled
 def figure(rows: pd.DataFrame) -> plt.Figure:
-    """Alarms a day before and after, one point a subject: a mean, so a draw may lie above the line where it does not."""
+    """Alarms a day before and after, one point a subject; single draws lie above their mean and below it."""
     first = rows[rows["promised"] == RATES[0]]
     drawn, axes = plt.subplots(
         1, first["detector"].nunique(), figsize=(9, 3.2), layout="constrained", sharey=True, squeeze=False
