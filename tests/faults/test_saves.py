@@ -114,7 +114,8 @@ def _mvpformer() -> Saved:
 
 
 def _board() -> Saved:
-    old, new = (Board(pd.DataFrame({"detector": [name], "hours": [30.0]}), {}, {}, {}) for name in ("old", "new"))
+    facts = {"hours": [30.0], "quiet time alarmed": [0.1]}
+    old, new = (Board(pd.DataFrame({"detector": [name], **facts}), {}, {}, {}) for name in ("old", "new"))
 
     def read(folder: Path) -> Any:
         page, table = ((folder / name).read_text(encoding="utf-8") for name in ("board.html", "board.csv"))
