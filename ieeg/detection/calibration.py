@@ -272,26 +272,32 @@ def calibrate_scores(
             + f"{per_day:g} a day needs {length(least * 24 / per_day)}. Give more quiet recordings, a higher rate or a "
             "lower confidence"
         )
-    clustering, events = 1.0, _too_many(expected, confidence)
+    clustering, events = 1.0, _too_many(expected, confidence, 1.0)
     if events > 1:
         telling = _highest_with(values, max(events, CLUSTER_ALARMS), rules)
         clustering = _clustering(values, replace(rules, threshold=telling))
-        events = _too_many(expected / clustering, confidence, 1.0 / clustering)
+        events = _too_many(expected, confidence, clustering)
     threshold = _highest_with(values, events, rules)
     chosen = replace(rules, threshold=threshold)
     if threshold >= 1.0:
         warn("the threshold is 1, which no segment exceeds: quiet segments have a probability of 1")
     alarms = sum(len(probabilities_to_events(p, s, chosen)) for p, s in values)
-    reached = float(stats.gamma.cdf(expected / clustering, events / clustering))
+    if (reached := _reached(expected, events, clustering)) < confidence - ROUNDING:
+        warn(f"quiet alarms cluster, so the confidence is {reached:.0%} in place of {confidence:.0%}: give more hours")
     return Calibration(per_day, reached, hours, alarms, chosen)
 
 
-def _too_many(expected: float, confidence: float, each: float = 1.0) -> int:
-    """Alarms, at least one, of which fewer keep the promise; each counts for so much."""
+def _too_many(expected: float, confidence: float, clustering: float) -> int:
+    """Alarms, at least one, of which fewer keep the promise."""
     events = 1
-    while stats.gamma.cdf(expected, each * (events + 1)) >= confidence:
+    while _reached(expected, events + 1, clustering) >= confidence:
         events += 1
     return events
+
+
+def _reached(expected: float, events: int, clustering: float) -> float:
+    """Confidence of fewer alarms than these; what is less than a cluster counts as one."""
+    return float(stats.gamma.cdf(expected / clustering, max(1.0, events / clustering)))
 
 
 def _clustering(values: Sequence[tuple[Floats, Floats]], rules: EventRules) -> float:

@@ -69,6 +69,11 @@ def test_alarms_that_cluster_promise_less():
         rules = calibrate_scores(nights[:40], 48.0, rules=SZCORE).rules
         kept += sum(len(probabilities_to_events(*night, rules)) for night in nights[40:]) <= 48.0 * 100 / 24
     assert kept >= 84
+    # Twelve alarms in one of 40 half hours are one cluster: no alarm is allowed, and even that promises little.
+    scores = np.zeros(20 * 720)
+    scores[24:336:26] = np.linspace(0.3, 0.9, 12)
+    with pytest.warns(UserWarning, match="quiet alarms cluster, so the confidence is .* in place of 90%"):
+        assert calibrate_scores([(scores, 5.0 * np.arange(len(scores)))], 6.0, rules=SZCORE).alarms == 0
 
 
 @pytest.mark.parametrize("rules", ["paper", "szcore"])
